@@ -106,6 +106,7 @@ class LaunchQueues(wiring.Component):
                 tails.head[queue].eq(work.head[queue]),
                 tails.ahead[queue].eq(work.ahead[queue]),
                 table.state[queue].eq(work.state[queue]),
+                entries.head[queue].eq(work.head[queue]),
             ]
         for name in ("armed", "load", "first", "resume"):
             m.d.comb += getattr(work, name).eq(getattr(table, name))
@@ -136,11 +137,15 @@ class LaunchQueues(wiring.Component):
             entries.placement.payload.eq(placed.payload),
             entries.placement.valid.eq(placed.valid & (sequencer.reading == Read.ENTRIES)),
             entries.reader.eq(sequencer.reader),
-            entries.begins.eq(sequencer.step.begins),
-            entries.ends.eq(sequencer.ends),
+            entries.tail.eq(Array(tails.tail)[sequencer.queue]),
+            entries.begins.eq(sequencer.step.begins | sequencer.step.reads_ahead),
             entries.done.eq(sequencer.step.ended),
             entries.forget.eq(table.armed),
+            entries.load.eq(table.load),
+            entries.first.eq(table.first),
             sequencer.found.eq(entries.found),
+            sequencer.next.eq(entries.next),
+            sequencer.lacks.eq(entries.lacks),
             sequencer.slot.eq(entries.slot),
             sequencer.upper.eq(entries.upper),
         ]

@@ -9,11 +9,21 @@ from amaranth.utils import exact_log2
 from peerdma import regs
 
 from ..channel.signatures import OwnerSignature
-from ..records import Outcome, ReadJob, Retired
+from ..records import ReadJob, Retired
 from ..write.record_writer import DirectRecordSignature
 from .completion import Completion
-from .entries import BURST
-from .records import CONTROL, ENTRY_BYTES, ROW_BITS, SLOT_BITS, Phase, Read, queue_row, slot_row
+from .entries import BURST, GROUP
+from .records import (
+    CONTROL,
+    ENTRY_BYTES,
+    LEAST_BITS,
+    ROW_BITS,
+    SLOT_BITS,
+    Phase,
+    Read,
+    queue_row,
+    slot_row,
+)
 from .runs import Runs, channels_of
 from .start import RunStart
 from .work import READS, Here, Step
@@ -51,7 +61,7 @@ class Sequencer(wiring.Component):
     -------
     queue, step, completer, here, under_way, reading, reader, tick, idle
         As at `hw.launch.work.QueueWork`.
-    found, slot, upper, ends
+    found, slot, upper, next, lacks
         As at `hw.launch.entries.EntryStore`.
     moved : In(queues)
         As at `hw.launch.tails.Tails`.
@@ -94,7 +104,8 @@ class Sequencer(wiring.Component):
                 "found": In(1),
                 "slot": In(SLOT_BITS),
                 "upper": In(16),
-                "ends": Out(1),
+                "next": In(16),
+                "lacks": In(1),
                 "moved": In(queues),
                 "load": In(queues),
                 "get": Out(1),
@@ -141,15 +152,17 @@ class Sequencer(wiring.Component):
         for name in ("target", "number", "push", "start", "stop"):
             m.d.comb += getattr(runs, name).eq(getattr(start, name))
 
-        fetches, good = self.reading == Read.ENTRIES, self.retired.payload.outcome == Outcome.OK
-        align, within = exact_log2(ENTRY_BYTES), here.ticket[: exact_log2(BURST)]
-        place = Mux(completion.active, here.oldest, here.ticket) & here.settings.mask
+        fetches = self.reading == Read.ENTRIES
+        # A read of entries ends with its group, or with a ring that is smaller.
+        align, within = exact_log2(ENTRY_BYTES), self.next[: exact_log2(GROUP)]
+        ends_soon = ~here.settings.mask[LEAST_BITS] | within[LEAST_BITS]
+        left = BURST - Mux(ends_soon, within[:LEAST_BITS], 0)
+        place = Mux(completion.active, here.oldest, self.next) & here.settings.mask
         m.d.comb += [
             address.eq(self.word | Mux(of_ring, place << align, 0)),
             self.job.payload.address.eq(address),
-            self.job.payload.length.eq(Mux(fetches, (BURST - within) << align, 4)),
+            self.job.payload.length.eq(Mux(fetches, left << align, 4)),
             self.job.payload.place.offset.eq(within << align),
-            self.ends.eq(self.retired.valid & fetches & good),
             completion.hold.eq(self.load.any()),
             completion.has_done.eq(here.ending.has_done),
             completion.address.eq(address),
@@ -288,6 +301,9 @@ class Sequencer(wiring.Component):
                     self._stay(m, "Look")
                     with m.If(flushes):
                         self._read(m, Read.FLUSH)
+                with m.Elif(going & self.lacks & ~self.under_way & ~known.flushes):
+                    m.d.comb += [self.row.eq(queue_row(now, "ring_lo")), step.reads_ahead.eq(1)]
+                    self._read(m, Read.ENTRIES)
 
         with m.If(ends & ~self._acts):
             m.d.comb += self.row.eq(queue_row(now, "records_lo"))

@@ -77,8 +77,9 @@ class Step(data.Struct):
     #: its ticket is in this phase next
     moves: 1
     phase: Phase
-    #: a read for its entry begins; it has read, and must pace
+    #: a read for its entry begins, or for later ones; it has read, and must pace
     begins: 1
+    reads_ahead: 1
     paces: 1
     #: its entry never came
     gives_up: 1

@@ -171,7 +171,12 @@ BUGS: dict[str, list[Edit]] = {
     "tickets": [
         *_edits(
             "hw/launch/entries.py",
-            ("an entry is of its ticket", "& (placed.data[:16] == self.ticket)", ""),
+            ("an entry is of its ticket", "& (placed.data[:16] == expected)", ""),
+            (
+                "there is room for what is read",
+                "rung.any() & ~rung[bits + 1 :].all() & room",
+                "rung.any()",
+            ),
             (
                 "an entry that came with a doorbell is of one ticket",
                 "m.d.sync += came[now].eq(0)",
@@ -179,8 +184,8 @@ BUGS: dict[str, list[Edit]] = {
             ),
             (
                 "an entry that came with a doorbell is of one queue",
-                "m.d.sync += [fresh[queue].eq(0), came[queue].eq(0)]",
-                "m.d.sync += fresh[queue].eq(0)",
+                "[fetched[queue].eq(head), came[queue].eq(0)]",
+                "fetched[queue].eq(head)",
             ),
         ),
         *_edits(
@@ -214,8 +219,8 @@ BUGS: dict[str, list[Edit]] = {
             ),
             (
                 "a place is within the ring",
-                "Mux(completion.active, here.oldest, here.ticket) & here.settings.mask",
-                "Mux(completion.active, here.oldest, here.ticket)",
+                "Mux(completion.active, here.oldest, self.next) & here.settings.mask",
+                "Mux(completion.active, here.oldest, self.next)",
             ),
         ),
         Edit(

@@ -4,7 +4,9 @@
 from amaranth import *
 from amaranth.hdl import Assert, Assume
 from amaranth.lib.data import View
+from amaranth.utils import exact_log2
 
+from hw.launch.entries import GROUP
 from hw.launch.queues import LaunchQueues
 from hw.launch.records import (
     CONTROL,
@@ -221,21 +223,21 @@ class Tickets(Property):
         sequencer, table = inside.part("sequencer"), inside.part("table")
         job, reading, reader = block.job, sequencer.reading, sequencer.reader
         takes, retired = job.valid & job.ready, block.retired.valid
-        asked, place = Signal(), Signal(4)
+        asked, place = Signal(), Signal(5)
         with m.If(retired):
             m.d.sync += asked.eq(0)
         with m.If(takes):
             m.d.sync += [asked.eq(1), place.eq(job.payload.place.offset >> 3)]
         placed = block.placement
         odd = placed.payload.enable[1].any()
-        here = Cat(odd, Mux(odd, placed.payload.rows[1], placed.payload.rows[0])[:2])
+        here = Cat(odd, Mux(odd, placed.payload.rows[1], placed.payload.rows[0])[:3])
         entries = reading == Read.ENTRIES
         with m.If(placed.valid):
             m.d.sync += place.eq(place + 1)
         m.d.comb += [
             Assume(~retired | asked),
             Assume(~placed.valid | asked),
-            Assume(~placed.valid | ((place == here) & (place < 8))),
+            Assume(~placed.valid | ((place == here) & (place < GROUP))),
         ]
         #: its flush read is still to come back
         self.owes, self.place, self.asked, self.reads = [], place, asked, entries
@@ -255,7 +257,7 @@ class Tickets(Property):
                 ~job.valid
                 | (
                     job.payload.address
-                    == (table.word | Mux(entries, (self._ticket & mask) << 3, 0))
+                    == (table.word | Mux(entries, (sequencer.next & mask) << 3, 0))
                 )
             ),
             # What is inside.
@@ -360,10 +362,12 @@ class Tickets(Property):
         block, inside = self.block, self.inside
         sequencer, tails = inside.part("sequencer"), inside.part("tails")
         table = inside.part("table")
-        self._fresh, self._came, self._entries = (
+        self._fetched, self._came, self._entries = (
             [inside(f"entries.{name}{queue}") for queue in range(2)]
-            for name in ("fresh", "came", "came_entry")
+            for name in ("fetched", "came", "came_entry")
         )
+        #: any ticket: what holds for it holds for each
+        one = self.any(m, 16, "ticket")
         for queue, idle in enumerate(self._idle):
             head, tail = self._work.head[queue], Signal(16, name=f"full_tail{queue}")
             ahead = (tails.tail[queue] - head)[:TAIL_BITS]
@@ -393,7 +397,14 @@ class Tickets(Property):
             with m.Elif(self.begun[queue]):
                 m.d.sync += ran.eq(1)
             phase = self._phase[queue]
-            entry = inside.word("entries.entries", Cat(ticket_next[:3], Const(queue, 1)))
+            entry = inside.word("entries.entries", Cat(ticket_next[:5], Const(queue, 1)))
+            ones = inside.word("entries.entries", Cat(one[:5], Const(queue, 1)))
+            fetched = self._fetched[queue]
+            #: how many are there, and whether that ticket's is one of them
+            there = (fetched - ticket_next)[:16]
+            is_there = (one - ticket_next)[:16] < there
+            most = 2 * GROUP - ticket_next % GROUP
+            odd_group, group = inside("entries.odd_group"), fetched[exact_log2(GROUP)]
             work = ~idle
             #: the next ticket's entry came with its doorbell, and what it was
             came, brought = Signal(name=f"came_with{queue}"), Signal(DOORBELL_ENTRY)
@@ -426,7 +437,10 @@ class Tickets(Property):
                 Assert(~before | (head != tail)),
                 Assert(head == following),
                 Assert(~self.records[queue] | (ticket == following)),
-                Assert(~work | Mux(came, slot == brought.slot, fits & (slot == entry[32:]))),
+                Assert(
+                    ~(work & (ticket_next == one))
+                    | Mux(came, slot == brought.slot, fits & (slot == entry[32:]))
+                ),
                 Assert(~self.records[queue] | (upper == kept)),
                 Assert(~ran | (phase == Phase.RUN)),
                 # What is inside.
@@ -434,7 +448,9 @@ class Tickets(Property):
                 Assert((tail - head)[:16] <= 256),
                 Assert(self._came[queue] == came),
                 Assert(~came | (self._entries[queue] == Value.cast(brought))),
-                Assert(~(work & asked) | came | (self.place > ticket_next[:3])),
-                Assert(~(asked | asks) | ~self._fresh[queue]),
-                Assert(~asks | idle),
+                Assert(~is_there | (ones[:16] == one) | (came & (one == ticket_next))),
+                Assert(there <= most),
+                Assert(~asks | ((odd_group == group) & (there < most) & (ticket_next != tail))),
+                Assert(~asked | (self.place != 0) | (odd_group != group) | (there < most)),
+                Assert(~(work | (came & settings.armed)) | (there != 0)),
             ]

@@ -36,22 +36,36 @@ ROWS = [
     (
         "an entry that arrives may be another ticket's",
         "launch/entries.py",
-        "& (placed.data[:16] == self.ticket)",
+        "& (placed.data[:16] == expected)",
         "",
         "launch/test_queues.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
     ),
     (
-        "an entry that was read ahead may be another ticket's",
+        "an entry may be in another ticket's place",
         "launch/entries.py",
-        "& (read.data.ticket[:16] == self.ticket)",
-        "",
-        "launch/test_queues.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
+        "(Cat(place, odd_group) == expected[: bits + 1])",
+        "1",
+        "launch/test_entries.py::test_what_a_read_brings_counts_up_to_the_first_that_is_wrong",
+    ),
+    (
+        "entries are read where others are still needed",
+        "launch/entries.py",
+        "& ~rung[bits + 1 :].all() & room",
+        "& ~rung[bits + 1 :].all()",
+        "launch/test_entries.py::test_entries_are_read_ahead_as_far_as_there_is_room",
+    ),
+    (
+        "entries are read only when they are needed",
+        "launch/sequencer.py",
+        "going & self.lacks & ~self.under_way & ~known.flushes",
+        "0",
+        "launch/test_entries.py::test_entries_are_read_ahead_as_far_as_there_is_room",
     ),
     (
         "entries outlive their queue",
         "launch/entries.py",
-        "fresh[now] & (burst",
-        "(burst",
+        "[fetched[queue].eq(head), came[queue].eq(0)]",
+        "came[queue].eq(0)",
         "launch/test_queues.py"
         "::test_an_entry_that_never_comes_ends_the_queue_and_arming_it_anew_forgets_old_ones",
     ),
@@ -73,8 +87,8 @@ ROWS = [
     (
         "an entry that came with a doorbell outlives its queue",
         "launch/entries.py",
-        "m.d.sync += [fresh[queue].eq(0), came[queue].eq(0)]",
-        "m.d.sync += fresh[queue].eq(0)",
+        "[fetched[queue].eq(head), came[queue].eq(0)]",
+        "fetched[queue].eq(head)",
         "launch/test_entries.py"
         "::test_only_the_next_ticket_of_an_idle_queue_is_taken_from_the_doorbell",
     ),
@@ -198,9 +212,9 @@ ROWS = [
     (
         "entries that were read long ago are taken behind those of doorbells",
         "launch/entries.py",
-        "m.d.sync += fresh[queue].eq(0)",
-        "pass",
-        "launch/test_entries.py::test_entries_that_were_read_are_forgotten_when_one_comes_along",
+        "(self.brings[queue] & late) | ",
+        "",
+        "launch/test_entries.py::test_an_entry_that_was_read_long_ago_is_not_taken",
     ),
     # Errors
     (

@@ -43,6 +43,8 @@ class World:
         Channels that somebody else has.
     late : deque of int
         Cycles that the next runs wait for their start, of any channel; 0 when there is none left.
+    lasts : deque of int
+        Cycles that the next runs take, of any channel; less than 60 when there is none left.
     pause : int
         Cycles between the beats of a read.
     delays : dict of int to int
@@ -63,6 +65,7 @@ class World:
         self.outcome = lambda address: Outcome.OK
         self.held = set()
         self.late = deque()
+        self.lasts = deque()
         self.pause = 0
         self.delays = {}
         self.dropped = deque()
@@ -299,7 +302,8 @@ class World:
         self.log.append(("run", number, first))
         outcome = self.ends[number].popleft() if self.ends[number] else Outcome.OK
         aborted = True
-        for _ in range(10**9 if outcome is None else self.rng.randrange(1, 60)):
+        lasts = self.lasts.popleft() if self.lasts else self.rng.randrange(1, 60)
+        for _ in range(10**9 if outcome is None else lasts):
             await ctx.tick()
             if not ctx.get(owner.request):
                 break

@@ -200,31 +200,94 @@ def test_doorbells_of_both_widths_in_any_order(run):
     assert all(alone), "no entry came with a doorbell"
 
 
-def test_entries_that_were_read_are_forgotten_when_one_comes_along():
-    """The lower half of their tickets' numbers comes again when all between came with doorbells."""
+def test_an_entry_that_was_read_long_ago_is_not_taken():
+    """The lower half of its ticket's number comes again when all between came with doorbells."""
     dut, rng = EntryStore(2), seeded()
     ticket, slot = 0x1_0003, 9
 
+    async def pulse(ctx, *ports):
+        for port in ports:
+            ctx.set(port, 1)
+        await ctx.tick()
+        for port in ports:
+            ctx.set(port, 0)
+
     async def bench(ctx):
         ctx.set(dut.ticket, ticket & 0xFFFF)
-        ctx.set(dut.begins, 1)
-        await ctx.tick()
-        ctx.set(dut.begins, 0)
+        ctx.set(dut.head[0], ticket & 0xFFFF)
+        await pulse(ctx, dut.forget)
+        await pulse(ctx, dut.begins)
         entry = (ticket | slot << 32).to_bytes(8, "little")
-        ctx.set(dut.placement.payload, write_of(rng, 8 * (ticket % 8), entry))
-        ctx.set(dut.placement.valid, 1)
-        await ctx.tick()
-        ctx.set(dut.placement.valid, 0)
-        ctx.set(dut.ends, 1)
-        await ctx.tick()
-        ctx.set(dut.ends, 0)
+        ctx.set(dut.placement.payload, write_of(rng, 8 * (ticket % 16), entry))
+        await pulse(ctx, dut.placement.valid)
         assert ctx.get(dut.found) and ctx.get(dut.slot) == slot
-        ctx.set(dut.brings, 1)
-        await ctx.tick()
-        ctx.set(dut.brings, 0)
-        ctx.set(dut.done, 1)
-        await ctx.tick()
-        ctx.set(dut.done, 0)
+        before = ticket - 1 & 0xFFFF
+        ctx.set(dut.ticket, before)
+        ctx.set(dut.head[0], before)
+        await pulse(ctx, dut.forget)
+        await pulse(ctx, dut.brings)
+        assert ctx.get(dut.found)
+        await pulse(ctx, dut.done)
+        ctx.set(dut.ticket, ticket & 0xFFFF)
         assert not ctx.get(dut.found)
 
     simulate(dut, bench)
+
+
+@pytest.mark.parametrize("wrong", [1, 2, 16, -1, -16, 2**15])
+def test_what_a_read_brings_counts_up_to_the_first_that_is_wrong(wrong):
+    """It is read again from there on; what came behind it does not count, whatever it is."""
+    dut, rng = EntryStore(2), seeded()
+    first, bad = 0xFFF8, 3
+
+    async def bench(ctx):
+        ctx.set(dut.queue, 1)
+        ctx.set(dut.reader, 1)
+        ctx.set(dut.ticket, first)
+        ctx.set(dut.head[1], first)
+        ctx.set(dut.forget, 2)
+        await ctx.tick()
+        ctx.set(dut.forget, 0)
+        for begin, known in ((0, bad), (bad, 8)):
+            ctx.set(dut.begins, 1)
+            await ctx.tick()
+            ctx.set(dut.begins, 0)
+            for place in range(begin, 8):
+                number = first + place
+                if known == bad:
+                    number = {bad: number + wrong, bad + 2: first + bad}.get(place, number)
+                entry = (number & 0xFFFF | (first + place) % 64 << 32).to_bytes(8, "little")
+                ctx.set(dut.placement.payload, write_of(rng, 8 * ((first + place) % 16), entry))
+                ctx.set(dut.placement.valid, 1)
+                await ctx.tick()
+            ctx.set(dut.placement.valid, 0)
+            assert ctx.get(dut.next) == (first + known) & 0xFFFF
+        for ticket in range(first, first + 8):
+            ctx.set(dut.ticket, ticket)
+            assert ctx.get(dut.found) and ctx.get(dut.slot) == ticket % 64
+        ctx.set(dut.ticket, 0)
+        assert not ctx.get(dut.found)
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("first", [0, 5, 2**16 - 20])
+def test_entries_are_read_ahead_as_far_as_there_is_room(first):
+    """While a ticket runs; up to the group behind its own, and each once."""
+    world = World(seeded(), entries=64, first=first)
+    wanted = [world.rng.randrange(4) for _ in range(60)]
+
+    async def bench(ctx):
+        await arm(world, ctx)
+        world.lasts.append(3000)
+        tickets = world.submit(0, *wanted)
+        await world.ring(ctx, 0)
+        await ctx.tick().repeat(2500)
+        reads = [length for kind, at, length in world.log if kind == "read" and at >> 16 == 0x10]
+        assert sum(reads) == 8 * (32 - first % 16)
+        await world.served(ctx, 0, tickets, cycles=40_000)
+        reads = [length for kind, at, length in world.log if kind == "read" and at >> 16 == 0x10]
+        assert sum(reads) <= 8 * (len(wanted) + 8)
+
+    world.run(bench)
+    assert runs(world) == wanted
