@@ -172,11 +172,7 @@ BUGS: dict[str, list[Edit]] = {
         *_edits(
             "hw/launch/entries.py",
             ("an entry is of its ticket", "& (placed.data[:16] == expected)", ""),
-            (
-                "there is room for what is read",
-                "rung.any() & ~rung[bits + 1 :].all() & room",
-                "rung.any()",
-            ),
+            ("there is room for what is read", "~rung[bits + 1 :].all() & room", "1"),
             (
                 "an entry that came with a doorbell is of one ticket",
                 "m.d.sync += came[now].eq(0)",
