@@ -47,8 +47,8 @@ class EntryStore(wiring.Component):
     placement : In(stream of Placement, always ready), reader : In(range(queues))
         What a read of entries brings, and for which queue. An entry is in one beat, as a read
         begins at a multiple of its size.
-    brings : In(queues), brought : In(DOORBELL_ENTRY)
-        What a doorbell brings for the oldest ticket of this queue.
+    brings : In(queues), brought : In(DOORBELL_ENTRY), behind : In(16)
+        What a doorbell brings for the oldest ticket of this queue, and the number behind that.
     done : In(1)
         Its entry is not needed any more.
     forget : In(queues), head : In(16), one for each queue
@@ -74,6 +74,7 @@ class EntryStore(wiring.Component):
                 "reader": In(range(queues)),
                 "brings": In(queues),
                 "brought": In(DOORBELL_ENTRY),
+                "behind": In(16),
                 "done": In(1),
                 "forget": In(queues),
                 "head": In(16).array(queues),
@@ -135,12 +136,11 @@ class EntryStore(wiring.Component):
         with m.If(self.done):
             m.d.sync += came[now].eq(0)
         for queue, head in enumerate(self.head):
-            # One that came with its doorbell is not fetched, if it was not before.
-            late = fetched[queue][: bits + 2] == head[: bits + 2]
-            with m.If((self.brings[queue] & late) | (comes & (self.reader == queue))):
-                m.d.sync += fetched[queue].eq(fetched[queue] + 1)
+            with m.If(comes & (self.reader == queue)):
+                m.d.sync += fetched[queue].eq(expected + 1)
             with m.If(self.brings[queue]):
                 m.d.sync += [came[queue].eq(1), came_entry[queue].eq(self.brought)]
+                m.d.sync += fetched[queue].eq(self.behind)
             with m.If(self.forget[queue]):
                 m.d.sync += [fetched[queue].eq(head), came[queue].eq(0)]
             with m.If(self.load[queue]):

@@ -170,5 +170,6 @@ class LaunchQueues(wiring.Component):
             tails.doorbell.valid.eq(rung | shadow),
             entries.brings.eq(Mux(rung & write.enable[4:].all(), tails.woken, 0)),
             entries.brought.eq(write.data[32:]),
+            entries.behind.eq(tail.word.tail),
         ]
         return m

@@ -273,7 +273,7 @@ class Sequencer(wiring.Component):
                     with m.If(here.settings.polls & ~self.under_way & known.due):
                         m.d.comb += step.paces.eq(1)
                         self._read(m, Read.SHADOW)
-                with m.Elif(going & self.found & ~(ends & self._blocked)):
+                with m.Elif(going & self.found & ~(ends & (self._blocked | ending.has_done))):
                     m.d.comb += [step.found.eq(1), self._acts.eq(1)]
                     self._stay(m, "Look up")
                 with m.Elif(going & ~self.found & ~self.under_way & (~known.tried | known.due)):

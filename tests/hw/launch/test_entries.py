@@ -225,6 +225,7 @@ def test_an_entry_that_was_read_long_ago_is_not_taken():
         ctx.set(dut.ticket, before)
         ctx.set(dut.head[0], before)
         await pulse(ctx, dut.forget)
+        ctx.set(dut.behind, ticket & 0xFFFF)
         await pulse(ctx, dut.brings)
         assert ctx.get(dut.found)
         await pulse(ctx, dut.done)
