@@ -50,7 +50,7 @@ def test_every_register_has_its_address_access_and_description(bar, block):
         for field in register.fields:
             last = field.lsb + field.width - 1
             bits = str(last) if field.width == 1 else f"{last}:{field.lsb}"
-            found = rows(section, f"`{field.name}`", f"#{anchor}-{field.name.replace('_', '-')})")
+            found = rows(section, f"`{field.name}`", f"#{anchor}-{field.name.replace('_', '-')}}}")
             assert [each[0] for each in found] == [bits]
 
 

@@ -47,14 +47,14 @@ class EntryStore(wiring.Component):
     placement : In(stream of Placement, always ready), reader : In(range(queues))
         What a read of entries brings, and for which queue. An entry is in one beat, as a read
         begins at a multiple of its size.
-    brings : In(queues), brought : In(DOORBELL_ENTRY), behind : In(16)
-        What a doorbell brings for the oldest ticket of this queue, and the number behind that.
+    brings : In(queues), brought : In(DOORBELL_ENTRY)
+        What a doorbell brings for the oldest ticket of this queue.
     done : In(1)
         Its entry is not needed any more.
-    forget : In(queues), head : In(16), one for each queue
-        Nothing is there for these queues, whose oldest tickets are these.
+    head : In(16), one for each queue
+        The oldest ticket that has no record.
     load : In(queues), first : In(16)
-        The same, and theirs is this one.
+        Nothing is there for these queues, whose next ticket is this one.
     """
 
     def __init__(self, queues: int):
@@ -74,9 +74,7 @@ class EntryStore(wiring.Component):
                 "reader": In(range(queues)),
                 "brings": In(queues),
                 "brought": In(DOORBELL_ENTRY),
-                "behind": In(16),
                 "done": In(1),
-                "forget": In(queues),
                 "head": In(16).array(queues),
                 "load": In(queues),
                 "first": In(16),
@@ -104,7 +102,8 @@ class EntryStore(wiring.Component):
 
         bits, expected = exact_log2(GROUP), fetched[self.reader]
         odd, place, comes = placed.enable[1].any(), Signal(bits), Signal()
-        none, rung = self.next == self.ticket, Signal(TAIL_BITS)
+        none = self.next[: bits + 2] == self.ticket[: bits + 2]
+        rung = Signal(TAIL_BITS)
         # Its group is that of the oldest ticket, or the one behind that.
         groups = [number[bits : bits + 2] for number in (self.next, self.ticket)]
         room = (groups[0] == groups[1]) | (groups[0][0] != groups[1][0])
@@ -136,13 +135,12 @@ class EntryStore(wiring.Component):
         with m.If(self.done):
             m.d.sync += came[now].eq(0)
         for queue, head in enumerate(self.head):
-            with m.If(comes & (self.reader == queue)):
-                m.d.sync += fetched[queue].eq(expected + 1)
+            # One that came with its doorbell is not fetched, if it was not before.
+            late = fetched[queue][: bits + 2] == head[: bits + 2]
+            with m.If((self.brings[queue] & late) | (comes & (self.reader == queue))):
+                m.d.sync += fetched[queue].eq(fetched[queue] + 1)
             with m.If(self.brings[queue]):
                 m.d.sync += [came[queue].eq(1), came_entry[queue].eq(self.brought)]
-                m.d.sync += fetched[queue].eq(self.behind)
-            with m.If(self.forget[queue]):
-                m.d.sync += [fetched[queue].eq(head), came[queue].eq(0)]
             with m.If(self.load[queue]):
-                m.d.sync += fetched[queue].eq(self.first)
+                m.d.sync += [fetched[queue].eq(self.first), came[queue].eq(0)]
         return m

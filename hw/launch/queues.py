@@ -140,7 +140,6 @@ class LaunchQueues(wiring.Component):
             entries.tail.eq(Array(tails.tail)[sequencer.queue]),
             entries.begins.eq(sequencer.step.begins | sequencer.step.reads_ahead),
             entries.done.eq(sequencer.step.ended),
-            entries.forget.eq(table.armed),
             entries.load.eq(table.load),
             entries.first.eq(table.first),
             sequencer.found.eq(entries.found),
@@ -170,6 +169,5 @@ class LaunchQueues(wiring.Component):
             tails.doorbell.valid.eq(rung | shadow),
             entries.brings.eq(Mux(rung & write.enable[4:].all(), tails.woken, 0)),
             entries.brought.eq(write.data[32:]),
-            entries.behind.eq(tail.word.tail),
         ]
         return m

@@ -180,8 +180,8 @@ BUGS: dict[str, list[Edit]] = {
             ),
             (
                 "an entry that came with a doorbell is of one queue",
-                "[fetched[queue].eq(head), came[queue].eq(0)]",
-                "fetched[queue].eq(head)",
+                "[fetched[queue].eq(self.first), came[queue].eq(0)]",
+                "fetched[queue].eq(self.first)",
             ),
         ),
         *_edits(

@@ -424,10 +424,12 @@ class Tickets(Property):
             kept = Signal(16, name=f"kept{queue}")
             with m.If(self._ends[queue]):
                 m.d.sync += kept.eq(Mux(came, brought.ticket, entry[16:32]))
-            with m.If(table.armed[queue] | self._ends[queue]):
+            with m.If(self._ends[queue]):
                 m.d.sync += came.eq(0)
             with m.If(comes):
                 m.d.sync += [came.eq(1), brought.eq(bell.data[32:])]
+            with m.If(table.load[queue]):
+                m.d.sync += came.eq(0)
             slot, fits = self._of("slot")[queue], entry[:16] == ticket_next
             ticket, upper = (block.records.record.payload.data[n : n + 16] for n in (0, 16))
             m.d.comb += [
@@ -452,5 +454,5 @@ class Tickets(Property):
                 Assert(there <= most),
                 Assert(~asks | ((odd_group == group) & (there < most) & (ticket_next != tail))),
                 Assert(~asked | (self.place != 0) | (odd_group != group) | (there < most)),
-                Assert(~(work | (came & settings.armed)) | (there != 0)),
+                Assert(~(work | came) | (there != 0)),
             ]

@@ -117,6 +117,29 @@ def test_queues_and_software_share_the_channels():
     assert {"host", 0, 1} <= set(order[: 2 * rounds]), "they did not run beside each other"
 
 
+@pytest.mark.parametrize(("done", "of_32"), [(False, 950), (True, 1056)])
+def test_cycles_from_one_record_to_the_next(done, of_32):
+    """Of jobs that write 64 bytes, all submitted at once; entries are read meanwhile."""
+    model, tickets = launching(), 40
+    queue = LaunchQueue(model, 0, QUEUES[0], entries=64)
+    cycles = []
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        place = BASE + DONE if done else None
+        prepare(model, 3, [(JOBS_RAM, BASE + JOBS_DESTINATION, 64)], LISTS, c2h=1, done=place)
+        queue.arm()
+        await queue.state(ctx)
+        for ticket in queue.submit(*[3] * tickets):
+            cycles.append(0)
+            while queue.status(ticket) is None:
+                cycles[-1] += 1
+                await ctx.tick()
+
+    simulate(model.core, bench, background=model.benches, cycles=20_000)
+    assert sum(cycles[4:36]) == of_32
+
+
 def test_tickets_go_in_one_turn_beside_softwares_runs():
     """Software starts the next run as soon as one has ended; all tickets that wait go between."""
     model, tickets = launching(), 20
