@@ -331,7 +331,8 @@ def test_slots_run_out_and_come_back():
         queue.unprepare(slots[3])
         assert queue.prepare(Op.COPY, 64, **copy) == slots[3]
         queue.destroy()
-        assert node.query(handle).jobs == 0
+        # Memory is released behind the end of the queue: docs/driver.md.
+        until(lambda: node.query(handle).jobs == 0)
 
 
 def test_jobs_in_slots_count_for_their_user():
