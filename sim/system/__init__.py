@@ -9,13 +9,14 @@ See `sim.system.guest.Guest`, and docs/system.md.
 
 from .board import Board
 from .configurations import CONFIGURATIONS, Configuration
-from .errors import GuestError, KernelComplaint
+from .errors import BootError, GuestError, KernelComplaint
 from .guest import Guest, Running
 from .kernel import Kernel, stock
 
 __all__ = [
     "CONFIGURATIONS",
     "Board",
+    "BootError",
     "Configuration",
     "Guest",
     "GuestError",

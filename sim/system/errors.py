@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Errors of guests."""
 
-__all__ = ["GuestError", "KernelComplaint", "Overdue"]
+__all__ = ["BootError", "GuestError", "KernelComplaint", "Overdue"]
 
 
 class GuestError(Exception):
     """The guest or something it needs failed; the message says what, and where the logs are."""
+
+
+class BootError(GuestError):
+    """The guest's kernel panicked before it ran anything of ours."""
 
 
 class KernelComplaint(GuestError):

@@ -21,7 +21,7 @@ from . import process
 from .board import ROOT, Board
 from .channel import Channel, Running
 from .configurations import CONFIGURATIONS
-from .errors import GuestError, KernelComplaint, Overdue
+from .errors import BootError, GuestError, KernelComplaint, Overdue
 from .kernel import Kernel, chosen
 from .log import KernelLog
 from .machine import BOARD_SLOTS, CHECKOUT, Plan, board_device
@@ -32,8 +32,8 @@ __all__ = ["Guest"]
 
 _LOGS = ROOT / "build" / "system" / "logs"
 #: Limits in seconds: for an expected complaint; for booting on a busy machine; for QEMU to end;
-#: for a mark to appear in the log; for the removal of a device.
-_ANNOUNCED, _BOOT, _END, _LOG, _GONE = 30.0, 300.0, 10.0, 60.0, 60.0
+#: for a mark to appear in the log; for the removal of a device; for the report of a panic.
+_ANNOUNCED, _BOOT, _END, _LOG, _GONE, _PANIC = 30.0, 300.0, 10.0, 60.0, 60.0, 5.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/guest/bin"
 _RESTART = "import ctypes, os; os.sync(); ctypes.CDLL(None).reboot(0x01234567)"
 
@@ -436,14 +436,14 @@ class Guest:
         if (status := self._qemu.poll()) is not None:
             raise self._failed(f"QEMU ended with exit status {status}")
         self._log.follow()
-        if self._log.panic:
-            raise self._failed(f"the guest's kernel panicked: {self._log.panic}")
-        if self._channel_reboots():
-            raise self._failed("the guest rebooted by itself")
-
-    def _channel_reboots(self) -> bool:
         channel = getattr(self, "_channel", None)
-        return channel is not None and channel.hellos > self._boots
+        awaited = self._boots - channel.hellos if channel else 1
+        if self._log.panic:
+            self._log.wait_for_panic(_PANIC)
+            kind = BootError if awaited > 0 else GuestError
+            raise self._failed(f"the guest's kernel panicked: {self._log.panic}", kind)
+        if awaited < 0:
+            raise self._failed("the guest rebooted by itself")
 
     @contextlib.contextmanager
     def _with_logs(self) -> Iterator[None]:
@@ -453,18 +453,19 @@ class Guest:
         except GuestError as error:
             raise self._failed(str(error)) from None
 
-    def _failed(self, what: str) -> GuestError:
+    def _failed(self, what: str, kind: type[GuestError] = GuestError) -> GuestError:
         self._logs_named = True
+        complaints = self._log.complaints()
         boards = [f"{board.name}: {board.why_ended()}" for board in self._boards if not board.alive]
-        return GuestError(
+        return kind(
             "\n".join(
                 [
                     what,
                     *boards,
                     "QEMU's last output:",
                     process.last_output(self.logs / "qemu.log"),
-                    "The end of the kernel's log:",
-                    process.last_output(self._log.path),
+                    "The kernel's log:",
+                    complaints or process.last_output(self._log.path),
                     f"All logs are in {self.logs}",
                 ]
             )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 __all__ = ["COMPLAINT", "LINK_ERROR", "KernelLog"]
@@ -34,6 +35,7 @@ COMPLAINT = re.compile(
     )
 )
 _PANIC = re.compile(r"Kernel panic - not syncing")
+_PANICKED = re.compile(r"end Kernel panic - not syncing")
 _MARK = re.compile(r"guest: mark \d+$")
 
 
@@ -72,17 +74,31 @@ class KernelLog:
                 self.mark = mark[0]
                 continue
             if _PANIC.search(line):
-                self.panic = line
+                self.panic = self.panic or line
             if COMPLAINT.search(line) and not any(known.search(line) for known in self.announced):
                 self._complaints.append(len(self.lines))
             self.lines.append(line)
 
+    def wait_for_panic(self, patience: float) -> None:
+        """Follows until the kernel has logged all that it has to say of its panic, or in vain."""
+        deadline = time.monotonic() + patience
+        while not any(_PANICKED.search(line) for line in self.lines[-5:]):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
+            self.follow()
+
     def take_complaints(self) -> str:
         """The complaints since the last call, with the lines around them."""
+        complaints = self.complaints()
+        self._complaints = []
+        return complaints
+
+    def complaints(self) -> str:
+        """What `take_complaints` would take."""
         if not self._complaints:
             return ""
         first, last = self._complaints[0], self._complaints[-1]
-        self._complaints = []
         stop = min(last + self._BEFORE, first + self._AFTER)
         return "\n".join(self.lines[max(0, first - self._BEFORE) : stop])
 

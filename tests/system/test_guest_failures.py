@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.system import CONFIGURATIONS, Guest, GuestError, configurations, demo
+from sim.system import CONFIGURATIONS, BootError, Guest, GuestError, configurations, demo
 from sim.system import guest as guest_module
 from sim.system.board import ROOT
 
@@ -42,6 +42,13 @@ def console(message: str) -> str:
 def test_the_kernel_panics():
     with fails("kernel panicked: .*sysrq triggered crash") as guest:
         guest.run("echo c >/proc/sysrq-trigger")
+
+
+def test_the_kernel_panics_before_it_has_started():
+    """The message has all that the kernel says of it, not the end only."""
+    said = r"panicked: .*Unable to mount root(?s:.*)CPU: (?s:.*)Call Trace:(?s:.*)end Kernel panic"
+    with pytest.raises(BootError, match=said):
+        Guest("identity", board_options=None, append="rdinit=/none")
 
 
 def test_qemu_dies():
