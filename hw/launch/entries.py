@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Entries: up to 32 of each queue that were fetched, and one that came with its doorbell."""
+"""Entries: up to 32 of each queue that were fetched, or that came with their doorbells."""
 
 from amaranth import *
 from amaranth.lib import memory, stream, wiring
@@ -20,9 +20,10 @@ BURST, GROUP = 1 << LEAST_BITS, 2 << LEAST_BITS
 class EntryStore(wiring.Component):
     """Finds the entry of a queue's oldest ticket in what was fetched, or came with its doorbell.
 
-    Entries are fetched in the order of tickets, each once: what a read brings counts up to the
-    first place that has another number than it should. That one is fetched again. There is room for
-    the group of the oldest ticket, and for the next one.
+    Entries come in the order of tickets, each once: what a read brings counts up to the first place
+    that has another number than it should, and that one is fetched again; what a doorbell brings
+    counts if it is of the first ticket that is missing, and nothing is read meanwhile. There is
+    room for the group of the oldest ticket, and for the next one.
 
     Parameters
     ----------
@@ -39,18 +40,16 @@ class EntryStore(wiring.Component):
     upper : Out(16)
         Upper half of its number, in all cycles after it was found.
     next : Out(16)
-        Its first ticket of which no entry was fetched.
+        Its first ticket of which there is no entry.
     lacks : Out(1)
         That was rung, and there is room.
     begins : In(1)
         A read begins, from that ticket's entry on.
-    placement : In(stream of Placement, always ready), reader : In(range(queues))
-        What a read of entries brings, and for which queue. An entry is in one beat, as a read
+    reads : In(1), reader : In(range(queues)), placement : In(stream of Placement, always ready)
+        One is under way, for which queue, and what it brings. An entry is in one beat, as a read
         begins at a multiple of its size.
-    brings : In(queues), brought : In(DOORBELL_ENTRY)
-        What a doorbell brings for the oldest ticket of this queue.
-    done : In(1)
-        Its entry is not needed any more.
+    brings : In(1), rung : In(range(queues)), last : In(TAIL_BITS), brought : In(DOORBELL_ENTRY)
+        A doorbell moves the tail of this queue to this one, and brings the entry before it.
     head : In(16), one for each queue
         The oldest ticket that has no record.
     load : In(queues), first : In(16)
@@ -70,11 +69,13 @@ class EntryStore(wiring.Component):
                 "next": Out(16),
                 "lacks": Out(1),
                 "begins": In(1),
-                "placement": In(stream.Signature(Placement, always_ready=True)),
+                "reads": In(1),
                 "reader": In(range(queues)),
-                "brings": In(queues),
+                "placement": In(stream.Signature(Placement, always_ready=True)),
+                "brings": In(1),
+                "rung": In(range(queues)),
+                "last": In(TAIL_BITS),
                 "brought": In(DOORBELL_ENTRY),
-                "done": In(1),
                 "head": In(16).array(queues),
                 "load": In(queues),
                 "first": In(16),
@@ -83,64 +84,75 @@ class EntryStore(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        now, placed = self.queue, self.placement.payload
+        now, placed = self.queue, self.placement
         m.submodules.entries = entries = memory.Memory(
             shape=Entry, depth=2 * GROUP * self._queues, init=[]
         )
         write, read = entries.write_port(), entries.read_port(domain="comb")
-
-        def each(name, shape=1):
-            queues = range(self._queues)
-            return Array(Signal(shape, name=f"{name}{queue}") for queue in queues)
-
-        #: the first ticket of which no entry was fetched
-        fetched = each("fetched", 16)
-        #: the oldest ticket's entry came with its doorbell
-        came, came_entry = each("came"), each("came_entry", DOORBELL_ENTRY)
+        #: the first ticket of which there is no entry
+        fetched = Array(Signal(16, name=f"fetched{queue}") for queue in range(self._queues))
         #: the group that is read is an odd one
         odd_group = Signal()
 
-        bits, expected = exact_log2(GROUP), fetched[self.reader]
-        odd, place, comes = placed.enable[1].any(), Signal(bits), Signal()
+        bits = exact_log2(GROUP)
+
+        def has_room(missing, oldest):
+            """Its group is that of the oldest ticket, or the one behind that."""
+            group, first = (number[bits : bits + 2] for number in (missing, oldest))
+            return ~(group - first)[1]
+
+        #: an entry comes, or comes by a read; for which queue
+        comes = Signal()
+        was_read = Signal()
+        whose = Signal(range(self._queues))
+        #: the ticket that it has to be of, and the one behind that
+        expected, following = Signal(16), Signal(16)
+        odd, place = placed.payload.enable[1].any(), Signal(bits)
+        entry = Entry(placed.payload.data[16 : 16 + Shape.cast(Entry).width])
+        m.d.comb += [
+            whose.eq(Mux(placed.valid, self.reader, self.rung)),
+            expected.eq(fetched[whose]),
+            following.eq(expected + 1),
+            place.eq(Cat(odd, Mux(odd, placed.payload.rows[1], placed.payload.rows[0]))),
+            # Whatever else a GPU has there is not looked at.
+            was_read.eq(
+                placed.valid
+                & (Cat(place, odd_group) == expected[: bits + 1])
+                & (placed.payload.data[:16] == expected)
+            ),
+            comes.eq(was_read),
+            write.data.eq(entry),
+        ]
+        with m.If(~placed.valid):
+            m.d.comb += [
+                comes.eq(
+                    self.brings
+                    & (self.last == following[:TAIL_BITS])
+                    & has_room(expected, Array(self.head)[whose])
+                    & ~(self.begins | (self.reads & (self.reader == self.rung)))
+                ),
+                write.data.upper.eq(self.brought.ticket),
+                write.data.slot.eq(self.brought.slot),
+            ]
         none = self.next[: bits + 2] == self.ticket[: bits + 2]
         rung = Signal(TAIL_BITS)
-        # Its group is that of the oldest ticket, or the one behind that.
-        groups = [number[bits : bits + 2] for number in (self.next, self.ticket)]
-        room = (groups[0] == groups[1]) | (groups[0][0] != groups[1][0])
         m.d.comb += [
-            place.eq(Cat(odd, Mux(odd, placed.rows[1], placed.rows[0]))),
-            # Whatever else a GPU has there is not looked at.
-            comes.eq(
-                self.placement.valid
-                & (Cat(place, odd_group) == expected[: bits + 1])
-                & (placed.data[:16] == expected)
-            ),
-            write.addr.eq(Cat(expected[: bits + 1], self.reader)),
-            write.data.as_value().eq(placed.data),
+            write.addr.eq(Cat(expected[: bits + 1], whose)),
             write.en.eq(comes),
             read.addr.eq(Cat(self.ticket[: bits + 1], now)),
             self.next.eq(fetched[now]),
-            self.found.eq(came[now] | ~none | (comes & (self.reader == now))),
-            # What was fetched may be up to two groups ahead of the tail.
+            self.found.eq(~none | (was_read & (self.reader == now))),
+            # What is there may be up to two groups ahead of the tail.
             rung.eq(self.tail - self.next),
-            self.lacks.eq(rung.any() & ~rung[bits + 1 :].all() & room),
-            self.slot.eq(Mux(none, placed.data[32:], read.data.slot)),
-            self.upper.eq(read.data.ticket[16:]),
+            self.lacks.eq(rung.any() & ~rung[bits + 1 :].all() & has_room(self.next, self.ticket)),
+            self.slot.eq(Mux(none, entry.slot, read.data.slot)),
+            self.upper.eq(read.data.upper),
         ]
-        with m.If(came[now]):
-            m.d.comb += [self.slot.eq(came_entry[now].slot), self.upper.eq(came_entry[now].ticket)]
-
         with m.If(self.begins):
             m.d.sync += odd_group.eq(self.next[bits])
-        with m.If(self.done):
-            m.d.sync += came[now].eq(0)
-        for queue, head in enumerate(self.head):
-            # One that came with its doorbell is not fetched, if it was not before.
-            late = fetched[queue][: bits + 2] == head[: bits + 2]
-            with m.If((self.brings[queue] & late) | (comes & (self.reader == queue))):
-                m.d.sync += fetched[queue].eq(fetched[queue] + 1)
-            with m.If(self.brings[queue]):
-                m.d.sync += [came[queue].eq(1), came_entry[queue].eq(self.brought)]
+        with m.If(comes):
+            m.d.sync += fetched[whose].eq(following)
+        for queue, each in enumerate(fetched):
             with m.If(self.load[queue]):
-                m.d.sync += [fetched[queue].eq(self.first), came[queue].eq(0)]
+                m.d.sync += each.eq(self.first)
         return m

@@ -130,16 +130,17 @@ class LaunchQueues(wiring.Component):
 
         # What a read brings: entries, or a shadow tail. The latter can wait for the next poll.
         placed = self.placement
+        of_entries = sequencer.reading == Read.ENTRIES
         shadow = placed.valid & (sequencer.reading == Read.SHADOW)
         m.d.comb += [
             entries.queue.eq(sequencer.queue),
             entries.ticket.eq(work.here.ticket),
             entries.placement.payload.eq(placed.payload),
-            entries.placement.valid.eq(placed.valid & (sequencer.reading == Read.ENTRIES)),
+            entries.placement.valid.eq(placed.valid & of_entries),
+            entries.reads.eq(sequencer.under_way & of_entries),
             entries.reader.eq(sequencer.reader),
             entries.tail.eq(Array(tails.tail)[sequencer.queue]),
             entries.begins.eq(sequencer.step.begins | sequencer.step.reads_ahead),
-            entries.done.eq(sequencer.step.ended),
             entries.load.eq(table.load),
             entries.first.eq(table.first),
             sequencer.found.eq(entries.found),
@@ -167,7 +168,9 @@ class LaunchQueues(wiring.Component):
             tail.word.eq(Mux(rung, write.data, placed.payload.data)[:32]),
             tail.queue.eq(Mux(rung, page - first, sequencer.reader)),
             tails.doorbell.valid.eq(rung | shadow),
-            entries.brings.eq(Mux(rung & write.enable[4:].all(), tails.woken, 0)),
+            entries.brings.eq(rung & write.enable[4:].all() & tails.moved.any()),
+            entries.rung.eq(tail.queue),
+            entries.last.eq(tail.word.tail),
             entries.brought.eq(write.data[32:]),
         ]
         return m

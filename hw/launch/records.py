@@ -54,9 +54,10 @@ QUEUE_COLUMN = 7
 
 
 class Entry(data.Struct):
-    """What is kept of an entry of a submission ring."""
+    """What is kept of an entry, which stands where the lower half of its ticket's number says."""
 
-    ticket: 32
+    #: half of that number
+    upper: 16
     slot: SLOT_BITS
 
 

@@ -43,8 +43,6 @@ class Tails(wiring.Component):
         it is ahead. From the cycle after the doorbell.
     moved, over : Out(queues)
         In the cycle of the doorbell: the tail moves; the tail was too far ahead, and stays.
-    woken : Out(queues)
-        The tail moves by one, and was at `head`: the queue had nothing to do.
     ignored : Out(8)
         Doorbells that count, but are of another generation, or for a queue that is not armed; stays
         at its largest value.
@@ -63,7 +61,6 @@ class Tails(wiring.Component):
                 "tail": Out(TAIL_BITS).array(queues),
                 "moved": Out(queues),
                 "over": Out(queues),
-                "woken": Out(queues),
                 "ignored": Out(8),
             }
         )
@@ -97,7 +94,6 @@ class Tails(wiring.Component):
             moved.eq(inside & ~over & (none | ~new[-1])),
             self.moved.eq(moved << number),
             self.over.eq(over << number),
-            self.woken.eq((moved & ~used.any()) << number),
         ]
         counts = self.doorbell.valid & self.doorbell.payload.counts & ~ours
         with m.If(counts & ~self.ignored.all()):

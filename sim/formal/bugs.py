@@ -161,27 +161,30 @@ BUGS: dict[str, list[Edit]] = {
             "settings.armed & (word.generation == settings.generation)",
             "settings.armed",
         ),
-        Edit(
-            "a queue is woken by its next ticket alone",
-            "hw/launch/tails.py",
-            "(moved & ~used.any())",
-            "moved",
-        ),
     ],
     "tickets": [
         *_edits(
             "hw/launch/entries.py",
-            ("an entry is of its ticket", "& (placed.data[:16] == expected)", ""),
-            ("there is room for what is read", "~rung[bits + 1 :].all() & room", "1"),
+            ("an entry is of its ticket", "& (placed.payload.data[:16] == expected)", ""),
             (
-                "an entry that came with a doorbell is of one ticket",
-                "m.d.sync += came[now].eq(0)",
-                "m.d.sync += came[now].eq(came[now])",
+                "there is room for what is read",
+                "~rung[bits + 1 :].all() & has_room(self.next, self.ticket)",
+                "1",
             ),
             (
-                "an entry that came with a doorbell is of one queue",
-                "[fetched[queue].eq(self.first), came[queue].eq(0)]",
-                "fetched[queue].eq(self.first)",
+                "a doorbell's entry is of its ticket",
+                "& (self.last == following[:TAIL_BITS])",
+                "",
+            ),
+            (
+                "there is room for a doorbell's entry",
+                "& has_room(expected, Array(self.head)[whose])",
+                "",
+            ),
+            (
+                "an entry is of one queue",
+                "m.d.sync += each.eq(self.first)",
+                "m.d.sync += each.eq(each)",
             ),
         ),
         *_edits(

@@ -15,11 +15,10 @@ __all__ = ["Doorbells"]
 class Doorbells(Property):
     """A tail moves forward only, by a doorbell of its queue and generation, and within its ring.
 
-    Each such doorbell moves it, and wakes the queue if it announces one ticket and there was none;
-    one that is further ahead, by half of all numbers at most, ends the queue; all others change
-    nothing, and are counted if they are of another generation or find the queue not armed. Followed
-    is any one queue. Assumed: the tickets that end and complete were rung, one at a time; a ring
-    has 8 places at least, and its size changes with the first ticket only.
+    Each such doorbell moves it; one that is further ahead, by half of all numbers at most, ends the
+    queue; all others change nothing, and are counted if they are of another generation or find the
+    queue not armed. Followed is any queue. Assumed: the tickets that end and complete were rung,
+    one at a time; a ring has 8 places at least, and its size changes with the first ticket only.
     """
 
     def __init__(self):
@@ -70,7 +69,6 @@ class Doorbells(Property):
             Assert(used <= most),
             Assert(block.moved.bit_select(queue, 1) == moves),
             Assert(block.over.bit_select(queue, 1) == over),
-            Assert(block.woken.bit_select(queue, 1) == (moves & (used == 0) & (ahead == 1))),
         ]
         following = Mux(load, first, Mux(moves, bell.word.tail, tail))
         m.d.comb += Assume(~ends | (head != self.past(m, following)))

@@ -39,8 +39,8 @@ class Tickets(Property):
     queues'. The runs, flush reads, and done words of a
     queue are of a slot that was valid and the queue's as it was looked up; all addresses, and
     the descriptors, are words that software has written to such a slot or to the queue. The slot is
-    the one that the ticket's doorbell brings, if that announces the next ticket of a queue that has
-    none, else that of an entry with the ticket's number. Entries and doorbells are any words.
+    that of an entry with the ticket's number, or the one that came with the doorbell by which the
+    tail moved to behind the ticket. Entries and doorbells are any words.
 
     Assumed: a channel's grant (what `grants` proves), reads that come back once, in the places that
     were asked for, writes that are reported done once. Software sets the first ticket
@@ -362,10 +362,8 @@ class Tickets(Property):
         block, inside = self.block, self.inside
         sequencer, tails = inside.part("sequencer"), inside.part("tails")
         table = inside.part("table")
-        self._fetched, self._came, self._entries = (
-            [inside(f"entries.{name}{queue}") for queue in range(2)]
-            for name in ("fetched", "came", "came_entry")
-        )
+        bell, placed = block.doorbell, block.placement
+        word, brought = DOORBELL(bell.data[:32]), DOORBELL_ENTRY(bell.data[32:])
         #: any ticket: what holds for it holds for each
         one = self.any(m, 16, "ticket")
         for queue, idle in enumerate(self._idle):
@@ -399,38 +397,37 @@ class Tickets(Property):
             phase = self._phase[queue]
             entry = inside.word("entries.entries", Cat(ticket_next[:5], Const(queue, 1)))
             ones = inside.word("entries.entries", Cat(one[:5], Const(queue, 1)))
-            fetched = self._fetched[queue]
+            fetched = inside(f"entries.fetched{queue}")
             #: how many are there, and whether that ticket's is one of them
             there = (fetched - ticket_next)[:16]
             is_there = (one - ticket_next)[:16] < there
             most = 2 * GROUP - ticket_next % GROUP
             odd_group, group = inside("entries.odd_group"), fetched[exact_log2(GROUP)]
             work = ~idle
-            #: the next ticket's entry came with its doorbell, and what it was
-            came, brought = Signal(name=f"came_with{queue}"), Signal(DOORBELL_ENTRY)
-            bell = block.doorbell
-            word, page = DOORBELL(bell.data[:32]), regs.DOORBELL_BASE + regs.DOORBELL_STRIDE * queue
-            comes = (
+            page = regs.DOORBELL_BASE + regs.DOORBELL_STRIDE * queue
+            rung = (
                 bell.valid
                 & (bell.bar == regs.BAR_USER[0])
                 & (bell.address == page >> 3)
                 & bell.enable.all()
                 & settings.armed
                 & (word.generation == settings.generation)
-                & (head == tail)
-                & (word.tail == (head + 1)[:16])
+                & ((word.tail - tail)[:16].as_signed() > 0)
             )
+            comes = inside("entries.comes") & (inside("entries.whose") == queue)
+            was_read = ours & placed.valid & (placed.payload.data[:16] == fetched)
+            with_bell = rung & (word.tail == (fetched + 1)[:16]) & ~(ours & sequencer.under_way)
+            #: of that ticket: upper half of its number, and slot
+            kept_one = Signal(22, name=f"kept_one{queue}")
+            with m.If(comes & (fetched == one)):
+                m.d.sync += kept_one.eq(
+                    Mux(was_read, placed.payload.data[16:38], Cat(brought.ticket, brought.slot))
+                )
             #: upper half of the number of the ticket that ends
             kept = Signal(16, name=f"kept{queue}")
             with m.If(self._ends[queue]):
-                m.d.sync += kept.eq(Mux(came, brought.ticket, entry[16:32]))
-            with m.If(self._ends[queue]):
-                m.d.sync += came.eq(0)
-            with m.If(comes):
-                m.d.sync += [came.eq(1), brought.eq(bell.data[32:])]
-            with m.If(table.load[queue]):
-                m.d.sync += came.eq(0)
-            slot, fits = self._of("slot")[queue], entry[:16] == ticket_next
+                m.d.sync += kept.eq(entry[:16])
+            slot = self._of("slot")[queue]
             ticket, upper = (block.records.record.payload.data[n : n + 16] for n in (0, 16))
             m.d.comb += [
                 Assume(~table.load[queue] | ~(settings.armed | busy)),
@@ -439,20 +436,16 @@ class Tickets(Property):
                 Assert(~before | (head != tail)),
                 Assert(head == following),
                 Assert(~self.records[queue] | (ticket == following)),
-                Assert(
-                    ~(work & (ticket_next == one))
-                    | Mux(came, slot == brought.slot, fits & (slot == entry[32:]))
-                ),
+                Assert(~comes | was_read | with_bell),
+                Assert(~(work & (ticket_next == one)) | (slot == kept_one[16:])),
                 Assert(~self.records[queue] | (upper == kept)),
                 Assert(~ran | (phase == Phase.RUN)),
                 # What is inside.
                 Assert(~before | (ending.upper == kept)),
                 Assert((tail - head)[:16] <= 256),
-                Assert(self._came[queue] == came),
-                Assert(~came | (self._entries[queue] == Value.cast(brought))),
-                Assert(~is_there | (ones[:16] == one) | (came & (one == ticket_next))),
+                Assert(~is_there | (ones == kept_one)),
                 Assert(there <= most),
                 Assert(~asks | ((odd_group == group) & (there < most) & (ticket_next != tail))),
                 Assert(~asked | (self.place != 0) | (odd_group != group) | (there < most)),
-                Assert(~(work | came) | (there != 0)),
+                Assert(~work | (there != 0)),
             ]

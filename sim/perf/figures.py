@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from statistics import fmean
 
 from hw.core import CoreConfig
@@ -63,7 +64,7 @@ _UNEVEN, _SHARED, _KEPT = (_SMALL, 4096), 50_000, (0.95, 0.97)
 #: entry, if that is read; and by how many cycles doorbells come later and later.
 _LAUNCHED, _PHASE = 20, 97
 #: Rates of launched jobs: how many by their bytes; direction, whether they have a flush read and a
-#: done word; and tickets in flight.
+#: done word; and tickets in flight. With a doorbell for some of them, and with one of 64 bits each.
 _LAUNCH_SIZES = {64: 160, 4096: 80}
 _LAUNCH_KINDS = (
     ("h2c", False, False),
@@ -335,10 +336,11 @@ def _launch_rates(conditions: Conditions) -> list[Figure]:
     with LaunchRig(conditions, max(_SIZES)) as rig:
         for nbytes, count in _LAUNCH_SIZES.items():
             for kind, flush, done in _LAUNCH_KINDS:
-                for tickets in _IN_FLIGHT:
-                    rate = rig.rate(kind, nbytes, tickets, count=count, flush=flush, done=done)
-                    ways = " with flush read" * flush + " with done word" * done
-                    what = f"{kind} {nbytes} B{ways}, {tickets} in flight"
+                ways = " with flush read" * flush + " with done word" * done
+                how = {"count": count, "flush": flush, "done": done}
+                for way, tickets in product(("page", "wide"), _IN_FLIGHT):
+                    rate = rig.rate(kind, nbytes, tickets, way=way, **how)
+                    what = f"{kind} {nbytes} B{ways} by {_WAYS[way]}, {tickets} in flight"
                     value = _mbps(rate, conditions)
                     found.append(Figure("launched", what, conditions, value, "MB/s"))
         for kind in ("h2c", "c2h"):

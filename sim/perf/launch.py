@@ -84,13 +84,10 @@ class LaunchRig(Rig):
         self.session.events()
         begin = self.session.cycle
         self._rows(_ENTRIES, LAUNCH_ENTRY)[0] = (0, 0)
-        doorbell = 1 | _GENERATION << 16
         if way == "shadow":
-            self.memory(_SHADOW, 4).view("<u4")[0] = doorbell
+            self.memory(_SHADOW, 4).view("<u4")[0] = 1 | _GENERATION << 16
         else:
-            # The entry of ticket 0 in slot 0 is 0.
-            write = self.session.write64 if way == "wide" else self.session.write32
-            write(regs.BAR_USER[0], regs.DOORBELL_BASE, doorbell)
+            self._announce(1, way)
         record = self._rows(_RECORDS, LAUNCH_RECORD)[0]
         for _ in range(_MOST // _STEP):
             if not record["ticket"]:
@@ -109,6 +106,7 @@ class LaunchRig(Rig):
         tickets: int,
         *,
         count: int,
+        way: str = "page",
         flush: bool = False,
         done: bool = False,
     ) -> float:
@@ -120,6 +118,9 @@ class LaunchRig(Rig):
             How many are submitted and have no record, at most.
         count : int
             How many there are in all.
+        way : str
+            One write to the board's "page" is the doorbell of all that are submitted at once, or
+            each has a "wide" one of its own, with its entry.
         flush, done : bool
             Each has a flush read; a done word.
 
@@ -129,7 +130,7 @@ class LaunchRig(Rig):
             If a job does not end well within a bound, or the core broke a rule.
         """
         self._prepare(kind, nbytes, 0, flush=flush, done=done)
-        return nbytes * self._tickets_per_cycle(tickets, count)
+        return nbytes * self._tickets_per_cycle(tickets, count, way)
 
     def beside_runs(
         self, kind: str, nbytes: int, tickets: int, run: int, *, count: int
@@ -156,7 +157,7 @@ class LaunchRig(Rig):
                 self._driver.engine.stop((side,))
                 self._start(kind, side, run, DESCRIPTOR_BYTES)
 
-        launched = nbytes * self._tickets_per_cycle(tickets, count, restart)
+        launched = nbytes * self._tickets_per_cycle(tickets, count, "page", restart)
         cycles = self.session.cycle - begin
         self._rest((side,))
         return launched, run * ended / cycles
@@ -171,7 +172,11 @@ class LaunchRig(Rig):
         return self.memory(at, _PLACES * dtype.itemsize).view(dtype)
 
     def _tickets_per_cycle(
-        self, tickets: int, count: int, meanwhile: Callable[[], None] = lambda: None
+        self,
+        tickets: int,
+        count: int,
+        way: str,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> float:
         """Of `count` tickets of slot 0; calls `meanwhile` at each look at their records."""
         self._arm(polls=False)
@@ -189,9 +194,11 @@ class LaunchRig(Rig):
             if (more := min(count, completed + tickets)) > submitted:
                 for ticket in range(submitted, more):
                     entries[ticket % _PLACES] = (ticket, 0)
+                    if way == "wide":
+                        self._announce(ticket + 1, way)
                 submitted = more
-                doorbell = submitted | _GENERATION << 16
-                self.session.write32(regs.BAR_USER[0], regs.DOORBELL_BASE, doorbell)
+                if way == "page":
+                    self._announce(submitted, way)
             meanwhile()
             self.session.run(_LOOK)
         self._write(LAUNCH_QUEUE, control=0)
@@ -204,6 +211,11 @@ class LaunchRig(Rig):
         ends = events["cycle"][inside].astype(np.int64)
         first, last = _MARGIN, count - _MARGIN
         return (last - first) / float(ends[last] - ends[first])
+
+    def _announce(self, tail: int, way: str) -> None:
+        """Ring for tickets of slot 0, of which there are less than 2^16."""
+        write = self.session.write64 if way == "wide" else self.session.write32
+        write(regs.BAR_USER[0], regs.DOORBELL_BASE, tail | _GENERATION << 16)
 
     def _write(self, block: regs.Block, **values: int) -> None:
         for name, value in values.items():

@@ -54,23 +54,37 @@ def test_an_entry_that_comes_with_the_doorbell_is_not_read(first):
     assert not fetches(world)
 
 
-@pytest.mark.parametrize(
-    "case", ["next", "two", "at work", "repeated", "in two", "half", "ended", "stale"]
-)
-def test_only_the_next_ticket_of_an_idle_queue_is_taken_from_the_doorbell(case):
-    """Everything else is as without an entry: the ring's counts, in which there is another slot."""
+#: The entry of the doorbell is taken; or else the ring's, in which there is another slot.
+TAKEN = ["next", "at work", "beside another queue's read"]
+NOT_TAKEN = ["two", "beside a read", "repeated", "in two", "half", "ended", "stale"]
+
+
+@pytest.mark.parametrize("case", TAKEN + NOT_TAKEN)
+def test_a_doorbell_brings_the_first_entry_that_is_missing(case):
+    """And nothing else, but while nothing is read for its queue."""
     world = World(seeded())
 
     async def bench(ctx):
         await arm(world, ctx)
         if case == "at work":
-            world.late.append(100)
+            world.lasts.append(400)
             world.submit(0, 0)
             await world.ring(ctx, 0)
-            await world.until(ctx, lambda: ctx.get(world.dut.owners[0].granted))
+            await world.until(ctx, lambda: fetches(world) and ctx.get(world.dut.owners[0].started))
+        if case == "beside another queue's read":
+            await arm(world, ctx, 1)
+            world.delays[RINGS[1]] = 500
+            world.submit(1, 4)
+            await world.ring(ctx, 1)
+            await ctx.tick().repeat(20)
         tickets = world.submit(0, RINGS_SLOT)
         if case == "two":
             tickets += world.submit(0, RINGS_SLOT)
+        if case == "beside a read":
+            world.delays[RINGS[0]] = 200
+            await world.ring(ctx, 0)
+            tickets += world.submit(0, RINGS_SLOT)
+            await ctx.tick().repeat(20)
         if case == "repeated":
             await world.ring(ctx, 0)
         if case == "in two":  # as bridges may break them up
@@ -100,9 +114,35 @@ def test_only_the_next_ticket_of_an_idle_queue_is_taken_from_the_doorbell(case):
         assert await bus_read(ctx, world.dut.bus, ignored) == (case == "stale")
 
     world.run(bench)
-    others = {"at work": [0], "two": [RINGS_SLOT]}.get(case, [])
-    assert runs(world) == [*others, DOORBELLS_SLOT if case == "next" else RINGS_SLOT]
-    assert bool(fetches(world)) == (case != "next")
+    wanted = {"at work": [0], "two": [RINGS_SLOT], "beside a read": [RINGS_SLOT]}.get(case, [])
+    wanted += [DOORBELLS_SLOT if case in TAKEN else RINGS_SLOT]
+    assert [marker for marker in runs(world) if marker < 4] == wanted
+    assert bool(fetches(world)) == (case in [*NOT_TAKEN, "at work"])
+
+
+@pytest.mark.parametrize("first", [0, 5, 15, 2**16 - 20])
+def test_entries_come_with_doorbells_as_far_as_there_is_room(first):
+    """While a ticket runs; those behind are read."""
+    world = World(seeded(), entries=64, first=first)
+    wanted = [world.rng.randrange(4) for _ in range(40)]
+    room = 32 - first % 16
+
+    async def bench(ctx):
+        await arm(world, ctx)
+        world.lasts.append(1200)
+        tickets = []
+        for number, slot in enumerate(wanted):
+            # What the ring has is not looked at.
+            tickets += world.submit(0, slot if number >= room else slot ^ 1)
+            await world.ring(ctx, 0, entry=slot)
+            await ctx.tick().repeat(world.rng.randrange(1, 20))
+        await ctx.tick().repeat(200)
+        assert not fetches(world)
+        await world.served(ctx, 0, tickets, cycles=40_000)
+        assert fetches(world)
+
+    world.run(bench)
+    assert runs(world) == wanted
 
 
 def test_an_older_read_that_is_still_under_way_changes_nothing():
@@ -227,9 +267,9 @@ def test_an_entry_that_was_read_long_ago_is_not_taken():
         ctx.set(dut.head[0], before)
         ctx.set(dut.first, before)
         await pulse(ctx, dut.load)
+        ctx.set(dut.last, ticket % 512)
         await pulse(ctx, dut.brings)
         assert ctx.get(dut.found)
-        await pulse(ctx, dut.done)
         ctx.set(dut.ticket, ticket & 0xFFFF)
         assert not ctx.get(dut.found)
 

@@ -162,7 +162,7 @@ PEERDMA_FUNCTION void peerdma_publish(const peerdma_queue &queue, unsigned ticke
         unsigned tail = queue.generation << 16 | (end & 0xFFFF), last = end - 1;
         peerdma_store(queue.tail, tail);
         if (queue.doorbell) {
-            // A board that waits for the last entry takes it from here, and reads no ring. If a
+            // A board that lacks the last entry only takes it from here, and reads no ring. If a
             // later round has its place already, it is done, and the board looks at the tail alone.
             unsigned long long entry = (unsigned long long)slot << 32;
             if (last != ticket) entry = peerdma_load(queue.entries + (last & (queue.depth - 1)));
