@@ -22,8 +22,8 @@ class EntryStore(wiring.Component):
 
     Entries come in the order of tickets, each once: what a read brings counts up to the first place
     that has another number than it should, and that one is fetched again; what a doorbell brings
-    counts if it is of the first ticket that is missing, and nothing is read meanwhile. There is
-    room for the group of the oldest ticket, and for the next one.
+    counts if it is of the first ticket that is missing, and no read brings anything in that cycle.
+    There is room for the group of the oldest ticket, and for the next one.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ class EntryStore(wiring.Component):
         That was rung, and there is room.
     begins : In(1)
         A read begins, from that ticket's entry on.
-    reads : In(1), reader : In(range(queues)), placement : In(stream of Placement, always ready)
-        One is under way, for which queue, and what it brings. An entry is in one beat, as a read
+    placement : In(stream of Placement, always ready), reader : In(range(queues))
+        What a read of entries brings, and for which queue. An entry is in one beat, as a read
         begins at a multiple of its size.
     brings : In(1), rung : In(range(queues)), last : In(TAIL_BITS), brought : In(DOORBELL_ENTRY)
         A doorbell moves the tail of this queue to this one, and brings the entry before it.
@@ -69,9 +69,8 @@ class EntryStore(wiring.Component):
                 "next": Out(16),
                 "lacks": Out(1),
                 "begins": In(1),
-                "reads": In(1),
-                "reader": In(range(queues)),
                 "placement": In(stream.Signature(Placement, always_ready=True)),
+                "reader": In(range(queues)),
                 "brings": In(1),
                 "rung": In(range(queues)),
                 "last": In(TAIL_BITS),
@@ -123,13 +122,14 @@ class EntryStore(wiring.Component):
             comes.eq(was_read),
             write.data.eq(entry),
         ]
+        # A read's first entry was rung before it began, and no doorbell is of one that was: so none
+        # moves the place where a read begins.
         with m.If(~placed.valid):
             m.d.comb += [
                 comes.eq(
                     self.brings
                     & (self.last == following[:TAIL_BITS])
                     & has_room(expected, Array(self.head)[whose])
-                    & ~(self.begins | (self.reads & (self.reader == self.rung)))
                 ),
                 write.data.upper.eq(self.brought.ticket),
                 write.data.slot.eq(self.brought.slot),

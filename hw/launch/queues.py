@@ -130,14 +130,12 @@ class LaunchQueues(wiring.Component):
 
         # What a read brings: entries, or a shadow tail. The latter can wait for the next poll.
         placed = self.placement
-        of_entries = sequencer.reading == Read.ENTRIES
         shadow = placed.valid & (sequencer.reading == Read.SHADOW)
         m.d.comb += [
             entries.queue.eq(sequencer.queue),
             entries.ticket.eq(work.here.ticket),
             entries.placement.payload.eq(placed.payload),
-            entries.placement.valid.eq(placed.valid & of_entries),
-            entries.reads.eq(sequencer.under_way & of_entries),
+            entries.placement.valid.eq(placed.valid & (sequencer.reading == Read.ENTRIES)),
             entries.reader.eq(sequencer.reader),
             entries.tail.eq(Array(tails.tail)[sequencer.queue]),
             entries.begins.eq(sequencer.step.begins | sequencer.step.reads_ahead),

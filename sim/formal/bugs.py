@@ -177,11 +177,6 @@ BUGS: dict[str, list[Edit]] = {
                 "",
             ),
             (
-                "there is room for a doorbell's entry",
-                "& has_room(expected, Array(self.head)[whose])",
-                "",
-            ),
-            (
                 "an entry is of one queue",
                 "m.d.sync += each.eq(self.first)",
                 "m.d.sync += each.eq(each)",

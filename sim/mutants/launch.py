@@ -84,13 +84,6 @@ ROWS = [
         "launch/test_entries.py::test_entries_come_with_doorbells_as_far_as_there_is_room",
     ),
     (
-        "an entry comes with a doorbell while the ring is read",
-        "launch/entries.py",
-        "& ~(self.begins | (self.reads & (self.reader == self.rung)))",
-        "",
-        "launch/test_entries.py::test_a_doorbell_brings_the_first_entry_that_is_missing",
-    ),
-    (
         "any doorbell brings an entry",
         "launch/queues.py",
         "rung & write.enable[4:].all() & tails.moved.any()",
