@@ -16,6 +16,7 @@ import pytest
 from sim.system import CONFIGURATIONS, BootError, Guest, GuestError, configurations, demo
 from sim.system import guest as guest_module
 from sim.system.board import ROOT
+from tests.system import conftest
 
 pytestmark = pytest.mark.system
 
@@ -49,6 +50,23 @@ def test_the_kernel_panics_before_it_has_started():
     said = r"panicked: .*Unable to mount root(?s:.*)CPU: (?s:.*)Call Trace:(?s:.*)end Kernel panic"
     with pytest.raises(BootError, match=said):
         Guest("identity", board_options=None, append="rdinit=/none")
+
+
+@pytest.mark.parametrize("panics", [1, 2])
+def test_tests_boot_once_more_after_such_a_panic(panics, monkeypatch: pytest.MonkeyPatch):
+    booted = []
+
+    def guest(**settings):
+        booted.append(settings)
+        if len(booted) <= panics:
+            raise BootError("the guest's kernel panicked")
+
+    monkeypatch.setattr(conftest, "Guest", guest)
+    monkeypatch.delenv("PEERDMA_KERNEL", raising=False)
+    again = pytest.raises(BootError) if panics == 2 else contextlib.nullcontext()
+    with pytest.warns(UserWarning, match="booted again: .* panicked"), again:
+        conftest._boot({"configuration": "identity"})
+    assert booted == [{"configuration": "identity"}] * 2
 
 
 def test_qemu_dies():
