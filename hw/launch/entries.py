@@ -122,8 +122,8 @@ class EntryStore(wiring.Component):
             comes.eq(was_read),
             write.data.eq(entry),
         ]
-        # A read's first entry was rung before it began, and no doorbell is of one that was: so none
-        # moves the place where a read begins.
+        # A read begins at an entry that was rung, and a doorbell that moves the tail brings a later
+        # one: so none moves the place where a read begins.
         with m.If(~placed.valid):
             m.d.comb += [
                 comes.eq(
