@@ -328,10 +328,10 @@ def test_entries_are_read_ahead_as_far_as_there_is_room(first):
 
     async def bench(ctx):
         await arm(world, ctx)
-        world.lasts.append(3000)
+        world.lasts.append(1500)
         tickets = world.submit(0, *wanted)
         await world.ring(ctx, 0)
-        await ctx.tick().repeat(2500)
+        await ctx.tick().repeat(1200)
         reads = [length for kind, at, length in world.log if kind == "read" and at >> 16 == 0x10]
         assert sum(reads) == 8 * (32 - first % 16)
         await world.served(ctx, 0, tickets, cycles=40_000)
