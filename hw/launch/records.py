@@ -56,7 +56,7 @@ QUEUE_COLUMN = 7
 class Entry(data.Struct):
     """What is kept of an entry, which stands where the lower half of its ticket's number says."""
 
-    #: half of that number
+    #: the other half of that number
     upper: 16
     slot: SLOT_BITS
 

@@ -9,7 +9,7 @@ class GuestError(Exception):
 
 
 class BootError(GuestError):
-    """The guest's kernel panicked before it ran anything of ours."""
+    """The guest's kernel panicked before the agent in it said hello: the driver was not loaded."""
 
 
 class KernelComplaint(GuestError):

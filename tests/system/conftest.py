@@ -86,7 +86,7 @@ def guest(request: pytest.FixtureRequest, _shared: _Shared) -> Iterator[Guest]:
 
 
 def _boot(settings: dict[str, Any]) -> Guest:
-    """A second one if the kernel panics before anything of ours runs in it, with a warning.
+    """A second one if the kernel panics before the driver is loaded, with a warning.
 
     That happened once in hundreds of boots under QEMU on two busy cores, to Debian's own kernel.
     """
