@@ -34,7 +34,6 @@ __all__ = [
     "User",
     "allowed",
     "read_only",
-    "require_usable",
 ]
 
 _T = TypeVar("_T")
@@ -171,33 +170,6 @@ class Span:
             at += len(piece)
             found = zlib.crc32(piece[max(0, self.start - first) : max(0, self.stop - first)], found)
         return found
-
-
-def require_usable(span: Span, table: PinTable, needed: Access) -> Span:
-    """The span; PinError if its pin is not of this table, or does not give the access needed."""
-    pin = span.pin
-    if pin.handle is None or pin.table is not table:
-        state = "closed" if pin.closed else "another board's"
-        raise PinError(
-            f"cannot transfer {span.nbytes} bytes at {span.address:#x}: their pin is {state}; "
-            "pin the memory on this board with board.pin(...)"
-        )
-    # Most pins allow both, and looking for a flag among others takes long.
-    if pin.access is not READ_WRITE and needed not in pin.access:
-        raise _misused(span, needed)
-    return span
-
-
-def _misused(span: Span, needed: Access) -> PinError:
-    """The error for a transfer that needs an access which its pin does not give."""
-    if needed is Access.WRITE and span.pin.memory.readonly:
-        return read_only("use", span.nbytes, span.address)
-    side = "source" if needed is Access.READ else "destination"
-    return PinError(
-        f"cannot use {span.nbytes} bytes at {span.address:#x} as the {side} of a transfer: they "
-        f"are pinned without Access.{needed.name}; nothing was transferred. Pin them with "
-        "access=Access.READ | Access.WRITE, or without access"
-    )
 
 
 def read_only(action: str, nbytes: int, address: int) -> PinError:

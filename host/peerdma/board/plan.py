@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..arguments import integer, wrong_type
-from ..errors import PeerdmaError, TransferError, UnsupportedError
+from ..errors import PeerdmaError, PinError, TransferError, UnsupportedError
 from ..memory.external import is_array
 from ..memory.memory import DataPath, is_memory
 from ..process import OneProcess
@@ -31,7 +31,7 @@ from .backend import (
 )
 from .job import Job
 from .job_runner import JobRunner
-from .pin import Pin, PinTable, Side, Span, require_usable
+from .pin import READ_WRITE, Pin, PinTable, Side, Span, read_only
 from .transfer import Paths, Transfer
 
 __all__ = ["Plan", "Planner", "Streams", "pieces"]
@@ -230,7 +230,7 @@ class Planner:
         elif not isinstance(given, Span):
             given, lease = self._arrays.lease(given, needed)
             leases.append(lease)
-        return require_usable(given, self._pins, needed)
+        return _require_usable(given, self._pins, needed)
 
     def _plan(
         self,
@@ -240,7 +240,8 @@ class Planner:
     ) -> Plan:
         """A plan of what `prepare` makes of both sides; card RAM as a side is empty."""
         with self._lock:
-            self._pins.require_open()
+            if self._pins.closed:
+                self._pins.require_open()
             if self._pins.dropped:
                 self._pins.reap()
             leases: list[Lease] = []
@@ -274,6 +275,33 @@ class Planner:
         (span,) = spans
         _require_on_card(span, card_address, self._backend.info.card_ram_size)
         return Piece(span.pin.held, span.start, span.stop)
+
+
+def _require_usable(span: Span, table: PinTable, needed: Access) -> Span:
+    """The span; PinError if its pin is not of this table, or does not give the access needed."""
+    pin = span.pin
+    if pin.handle is None or pin.table is not table:
+        state = "closed" if pin.closed else "another board's"
+        raise PinError(
+            f"cannot transfer {span.nbytes} bytes at {span.address:#x}: their pin is {state}; "
+            "pin the memory on this board with board.pin(...)"
+        )
+    # Most pins allow both, and looking for a flag among others takes long.
+    if pin.access is not READ_WRITE and needed not in pin.access:
+        raise _misused(span, needed)
+    return span
+
+
+def _misused(span: Span, needed: Access) -> PinError:
+    """The error for a transfer that needs an access which its pin does not give."""
+    if needed is Access.WRITE and span.pin.memory.readonly:
+        return read_only("use", span.nbytes, span.address)
+    side = "source" if needed is Access.READ else "destination"
+    return PinError(
+        f"cannot use {span.nbytes} bytes at {span.address:#x} as the {side} of a transfer: they "
+        f"are pinned without Access.{needed.name}; nothing was transferred. Pin them with "
+        "access=Access.READ | Access.WRITE, or without access"
+    )
 
 
 def _single(memory: object, call: str) -> list[object]:
@@ -373,8 +401,8 @@ def _refuse_overlap(sources: Sequence[Span], destinations: Sequence[Span]) -> No
     if len(sources) == len(destinations) == 1:
         # Almost always: there is nothing to sort.
         source, target = sources[0], destinations[0]
-        ahead = target.address - source.address
-        if ahead >= source.nbytes or -ahead >= target.nbytes:
+        here, there = source.pin.memory.address, target.pin.memory.address
+        if here + source.stop <= there + target.start or there + target.stop <= here + source.start:
             return
     ranges = sorted(
         (span.address, span.address + span.nbytes, side)
