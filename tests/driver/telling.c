@@ -270,7 +270,11 @@ int main(int count, char **words) {
     for (uintptr_t n = 0; n < 4; n++)
         pthread_create(&threads[n], NULL, uses, (void *)(n + (count > 1 ? strtoul(words[1], NULL, 0) : 0)));
     for (int n = 0; n < 4; n++) pthread_join(threads[n], NULL);
-    for (int n = 0; n < 3000 && atomic_read(&told) != atomic_read(&made); n++) usleep(10000);
+    /* Until nothing has happened for 5 s. */
+    for (int n = 0, last = 0; n < 500 && atomic_read(&told) != atomic_read(&made); n++) {
+        if (atomic_read(&told) != last) last = atomic_read(&told), n = 0;
+        usleep(10000);
+    }
     printf("%d of %d jobs told\n", atomic_read(&told), atomic_read(&made));
     return atomic_read(&told) != atomic_read(&made);
 }

@@ -57,7 +57,7 @@ def test_no_entry_is_lost_and_none_announced_too_early(library, depth, threads, 
     address = ctypes.addressof(doorbell) if page else 0
     queue = memory.device(memory.pages.address, 7, [3, 63, 8], address)
     limit = ctypes.c_ulonglong(120_000_000_000)
-    assert library.race(ctypes.byref(queue), threads, 3000, limit) == 0
+    assert library.race(ctypes.byref(queue), threads, 900, limit) == 0
 
 
 @pytest.mark.parametrize("driver", ["kernel", "user-space"])

@@ -60,7 +60,7 @@ def works():
 """
 _STARTS = {
     "simulated": """
-size = 24 << 20
+size = 6 << 20
 board = peerdma.open("sim")
 def requests(): return 0
 def release(): pass

@@ -53,7 +53,8 @@ def run(board: peerdma.Board, work):
     ],
 )
 def test_a_data_read_fails(gpu, fault, status, kind, text):
-    with peerdma.open("sim", arguments=["--fault", fault]) as board, gpu.surface(100) as surface:
+    arguments = ["--fault", fault, *IMPATIENT]
+    with peerdma.open("sim", arguments=arguments) as board, gpu.surface(100) as surface:
         with board.pin(surface) as pin:
             address = int(pin.handle.scatter.addresses[0]) + 32
             with pytest.raises(peerdma.TransferError) as caught:
@@ -308,6 +309,7 @@ def test_transfers_wait_while_lost_reads_keep_the_room_for_completions(gpu, way)
         works(board, gpu)
 
 
+@pytest.mark.parametrize("gpu", ["discrete"], indirect=True)
 def test_what_cannot_be_started_again_starts_when_there_are_no_lost_reads(gpu):
     """What has gone into a user block would be there twice.
 

@@ -79,7 +79,7 @@ def test_cyclic(periods):
 
 
 @pytest.mark.parametrize(
-    ("h2c", "c2h", "slots", "lists"), [(1, 1, 16, 6), (2, 2, 32, 3), (4, 4, 32, 2), (1, 2, 64, 3)]
+    ("h2c", "c2h", "slots", "lists"), [(1, 1, 16, 3), (2, 2, 32, 2), (4, 4, 32, 2), (1, 2, 64, 3)]
 )
 def test_any_list(h2c, c2h, slots, lists):
     """On all channels at once: blocks of any size anywhere, across 4 KiB too, Stop inside some."""
@@ -144,7 +144,7 @@ def test_errors_on_either_side_of_a_page():
     rng = seeded()
 
     async def scenario(side):
-        for ahead in (1, 5, 31, 63):
+        for ahead in (1, rng.randrange(2, 63), 63):
             start = (rng.randrange(1, 1 << 50) << 12) - ahead * SIZE
             at = [start + n * SIZE for n in range(64)]
             memory = {address: pack(rng) for address in at} | {at[-1]: pack(rng, STOP)}
@@ -161,7 +161,7 @@ def test_errors_on_either_side_of_a_page():
     busy_bench(rng, limit=1).run(scenario)
 
 
-@pytest.mark.parametrize("ones", [0, 12, 13, 26, 39, 51])
+@pytest.mark.parametrize("ones", [0, 13, 26, 51])
 def test_the_number_of_a_page_carries(ones):
     """Behind a page whose number ends with so many ones comes the right one."""
     rng = seeded()

@@ -60,12 +60,12 @@ def steps(slot: int, ticket: int, world, queue=0) -> list[tuple[str, int, int]]:
     ]
 
 
-@pytest.mark.parametrize("first", [2**16 - 300, 2**32 - 300])
+@pytest.mark.parametrize("first", [2**16 - 100, 2**32 - 100])
 def test_tickets_go_through_all_steps_in_order_beyond_each_wrap(first):
     """Merged, repeated and reordered doorbells; entries that come after their doorbell."""
     rng = seeded()
     world = World(rng, first=first, entries=16)
-    wanted, count = [], 320
+    wanted, count = [], 160
 
     async def bench(ctx):
         await slots(world, ctx)

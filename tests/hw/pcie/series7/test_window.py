@@ -178,7 +178,7 @@ def test_the_link_is_busy_and_little_waits(clock_khz, ack_ns, max_payload):
 
 @pytest.mark.parametrize("lag", [0, 8])
 @pytest.mark.parametrize("ack", [50, 250])
-@pytest.mark.parametrize("buffers", [14, 15, 24, 28, 29, 32])
+@pytest.mark.parametrize("buffers", [14, 15, 24, 32])
 def test_any_number_of_buffers(buffers, ack, lag):
     """With reads between the writes, as a copy has them."""
     link = Link(buffers=buffers, ack=ack, lag=lag)
@@ -259,9 +259,16 @@ def test_latency_is_learned_again(before, after, how):
 
 
 @pytest.mark.parametrize(
-    ("max_payload", "together", "read_after"), [(128, 1, 0), (128, 4, 4), (256, 1, 4), (512, 1, 0)]
+    ("before", "after", "max_payload", "together", "read_after"),
+    [
+        (400, 2000, 128, 1, 0),
+        (400, 2000, 128, 4, 4),
+        (400, 2000, 256, 1, 4),
+        (400, 2000, 512, 1, 0),
+        (1000, 2000, 128, 4, 4),
+        (400, 1400, 256, 1, 4),
+    ],
 )
-@pytest.mark.parametrize(("before", "after"), [(400, 2000), (1000, 2000), (400, 1400)])
 @pytest.mark.parametrize("clock_khz", [62_500, 125_000])
 def test_a_longer_latency_is_learned_in_a_run(
     clock_khz, before, after, max_payload, together, read_after
