@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def build(folder: Path) -> list[Path]:
     """Builds the wheels into a folder, and returns their paths; raises BuildError."""
     _set_date()
     library = WheelBuilder(str(ROOT))
-    return [_made(library, folder), *(_board(library, each, folder) for each in _MACHINES)]
+    with ThreadPoolExecutor() as pool:
+        boards = [pool.submit(_board, library, each, folder) for each in _MACHINES]
+        return [_made(library, folder), *(board.result() for board in boards)]
 
 
 def _set_date() -> None:

@@ -29,10 +29,11 @@ __all__ = [
     "there",
 ]
 
-#: The second board has no launch queues.
+#: The second board has no launch queues. Time limits of the first one are a fifth of the usual ones
+#: for simulations: a test waits for one.
 WITH_QUEUES = {
     "configuration": "identity",
-    "board_options": ["--launch-queues", "2"],
+    "board_options": ["--launch-queues", "2", "--time-scale", "200"],
     "further_boards": [["--no-msix"]],
 }
 

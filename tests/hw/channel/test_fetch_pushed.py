@@ -16,7 +16,7 @@ def test_pushed_and_fetched(shared):
     rng = seeded()
 
     async def scenario(side):
-        for _ in range(6):
+        for _ in range(4):
             sizes = [rng.randrange(1, 5), *(rng.randrange(1, 65) for _ in range(rng.randrange(3)))]
             todo = chain(rng, sizes)
             failures = {rng.randrange(2): Outcome.POISONED} if rng.random() < 0.2 else {}
