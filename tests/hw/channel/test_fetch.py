@@ -161,7 +161,7 @@ def test_errors_on_either_side_of_a_page():
     busy_bench(rng, limit=1).run(scenario)
 
 
-@pytest.mark.parametrize("ones", [0, 13, 26, 51])
+@pytest.mark.parametrize("ones", [0, 12, 13, 26, 39, 51])
 def test_the_number_of_a_page_carries(ones):
     """Behind a page whose number ends with so many ones comes the right one."""
     rng = seeded()

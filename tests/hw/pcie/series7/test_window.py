@@ -178,7 +178,7 @@ def test_the_link_is_busy_and_little_waits(clock_khz, ack_ns, max_payload):
 
 @pytest.mark.parametrize("lag", [0, 8])
 @pytest.mark.parametrize("ack", [50, 250])
-@pytest.mark.parametrize("buffers", [14, 15, 24, 32])
+@pytest.mark.parametrize("buffers", [14, 15, 24, 28, 29, 32])
 def test_any_number_of_buffers(buffers, ack, lag):
     """With reads between the writes, as a copy has them."""
     link = Link(buffers=buffers, ack=ack, lag=lag)
