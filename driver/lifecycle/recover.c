@@ -122,13 +122,8 @@ static void recover_reset_function(struct peerdma_dev *board)
 		error);
 }
 
-/**
- * peerdma_recover_reset() - stops all running jobs and resets the DMA engine
- * @board: nothing is held. May sleep
- *
- * Return: 0; -EBUSY if the board is frozen, -ENODEV if it is gone or does not come back.
- */
-int peerdma_recover_reset(struct peerdma_dev *board)
+/* As peerdma_recover_reset(); with @if_broken not of a board that another reset has brought back. */
+static int recover_reset(struct peerdma_dev *board, bool if_broken)
 {
 	bool done = false;
 
@@ -137,13 +132,31 @@ int peerdma_recover_reset(struct peerdma_dev *board)
 		up_write(&board->gate);
 		return board->state == PEERDMA_BOARD_DEAD ? -ENODEV : -EBUSY;
 	}
+	if (if_broken && !board->broken) {
+		up_write(&board->gate);
+		return 0;
+	}
 	peerdma_recover_freeze(board, true);
 	if (peerdma_hw_soft_reset(board))
 		done = !recover_thaw(board);
 	up_write(&board->gate);
-	if (!done && board->state == PEERDMA_BOARD_FROZEN)
+	if (done)
+		return 0;
+	if (board->state == PEERDMA_BOARD_FROZEN)
 		recover_reset_function(board);
-	return board->state == PEERDMA_BOARD_LIVE ? 0 : -ENODEV;
+	/* It may be frozen for the next reset by now. */
+	return board->state == PEERDMA_BOARD_DEAD ? -ENODEV : 0;
+}
+
+/**
+ * peerdma_recover_reset() - stops all running jobs and resets the DMA engine
+ * @board: nothing is held. May sleep
+ *
+ * Return: 0; -EBUSY if the board is frozen, -ENODEV if it is gone or does not come back.
+ */
+int peerdma_recover_reset(struct peerdma_dev *board)
+{
+	return recover_reset(board, false);
 }
 
 /**
@@ -165,7 +178,7 @@ void peerdma_recover_work(struct work_struct *work)
 		peerdma_mmap_zap_registers(board);
 	} else if (broken) {
 		dev_warn(&board->pdev->dev, "a channel does not stop: resetting the board\n");
-		peerdma_recover_reset(board);
+		recover_reset(board, true);
 	}
 }
 

@@ -10,6 +10,7 @@ import select
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -157,6 +158,21 @@ def test_reset_request_hangs():
         (event,) = node.events(1)
         assert (event.job, results([event])[0]) in ((job, RESET), (job, TIMEOUT))
         until(lambda: node.info().generation > generation)
+
+
+def test_reset_requests_at_the_same_time():
+    """Each has its own reset, and no other's is its error."""
+    threads, count = 4, 50
+    with Node() as node, ThreadPoolExecutor(threads) as pool:
+        generation = node.info().generation
+
+        def resets() -> None:
+            for _ in range(count):
+                node.request(Ioctl.RESET, uapi.Reset())
+
+        for each in [pool.submit(resets) for _ in range(threads)]:
+            each.result()
+        assert node.info().generation == generation + threads * count
 
 
 def test_reset_request_of_a_dead_board():
