@@ -206,7 +206,7 @@ def test_unbind_with_tickets_outstanding():
 
 def test_a_ticket_that_others_keep_waiting():
     """As other jobs that need the channel, from the moment when the one that keeps it is late."""
-    with setting("peerdma", "timeout_ms", 1), Node() as node, Node() as other:
+    with setting("peerdma", "timeout_ms", 5), Node() as node, Node() as other:
         held = Held(node, other, node.pages(Buffer(PAGE)))
         held.ended(Reason.BUSY, ABORTED)
         held.event(errno.EBUSY, Reason.BUSY)
@@ -223,7 +223,7 @@ def test_a_job_that_waits_for_a_ticket_is_not_late():
             "dst_handle": node.pages(Buffer(16 << 20, b"")),
         }
         slot = queue.prepare(Op.COPY, 8 << 20, 0, **handles)
-        with setting("peerdma", "timeout_ms", 1):
+        with setting("peerdma", "timeout_ms", 5):
             (ticket,) = queue.submit(slot)
             time.sleep(0.2)
             timeouts = node.info().timeouts
