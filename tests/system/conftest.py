@@ -88,9 +88,8 @@ def guest(request: pytest.FixtureRequest, _shared: _Shared) -> Iterator[Guest]:
 def _boot(settings: dict[str, Any]) -> Guest:
     """A second one if the kernel panics before the driver is loaded, with a warning.
 
-    That happened twice in hundreds of boots under QEMU on two busy cores, to Debian's own kernel. The
-    second time its message was an int3 that it did not know: the breakpoint by which it patches its
-    own code.
+    That happened twice in hundreds of boots under QEMU on two busy cores, to Debian's own kernel.
+    The second time it did not know an int3, the breakpoint by which it patches its own code.
     """
     kind = DebugGuest if os.environ.get("PEERDMA_KERNEL") == "debug" else Guest
     try:
