@@ -138,6 +138,24 @@ class Browser:
             assert time.monotonic() < end, f"never true: {expression}"
             time.sleep(0.05)
 
+    def resize(self, width: int, height: int, mobile: bool = False) -> None:
+        """Gives the page a size until `restore`; waits until the page knows it and has answered.
+
+        A page hears of a size with a frame, after `innerWidth` has told it.
+        """
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
+        self.ask("Emulation.setDeviceMetricsOverride", **size)
+        self.wait_for(f"innerWidth === {width}")
+        self.frame()
+
+    def restore(self) -> None:
+        """Gives the page the size again that the browser was started with."""
+        self.ask("Emulation.clearDeviceMetricsOverride")
+
+    def frame(self) -> None:
+        """Waits for the end of a frame that begins from now on, its observers included."""
+        self.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+
     def screenshot(self) -> bytes:
         """What the page looks like, as PNG."""
         return base64.b64decode(self.ask("Page.captureScreenshot")["data"])

@@ -212,10 +212,8 @@ def test_the_picture_has_lines_and_arrows_where_they_belong(opened):
 def test_labels_do_not_overlap_and_are_whole(opened, width):
     """That of the selected TLP is there however near others are."""
     browser = opened(300, "#from=0&to=6000")
-    device = {"height": 844, "deviceScaleFactor": 1, "mobile": False}
-    browser.ask("Emulation.setDeviceMetricsOverride", width=width, **device)
+    browser.resize(width, 844)
     try:
-        browser.wait_for(f"innerWidth === {width}")
         for row in (-1, 0, 17, 31):
             browser.evaluate(f"select({row})")
             found = labels(browser)
@@ -227,7 +225,7 @@ def test_labels_do_not_overlap_and_are_whole(opened, width):
                 assert room["left"] - 1 < left and right < room["right"] + 1
                 assert y >= top + 6 and abs(after - y) >= 12
     finally:
-        browser.ask("Emulation.clearDeviceMetricsOverride")
+        browser.restore()
 
 
 def test_it_is_for_the_dark_and_for_small_screens(opened):
@@ -238,14 +236,7 @@ def test_it_is_for_the_dark_and_for_small_screens(opened):
         browser.evaluate("draw()")
         dark = pixels(browser.screenshot())
         assert light.mean() > 200 and dark.mean() < 80
-        browser.ask(
-            "Emulation.setDeviceMetricsOverride",
-            width=390,
-            height=800,
-            deviceScaleFactor=1,
-            mobile=True,
-        )
-        browser.wait_for("innerWidth === 390")
+        browser.resize(390, 800, mobile=True)
         assert browser.evaluate("document.documentElement.scrollWidth") <= 390
         assert browser.evaluate("document.getElementById('canvas').clientHeight") > 150
         # The curves give their room to host, card and GPU, and the panel does not speak of them.
@@ -261,7 +252,7 @@ def test_it_is_for_the_dark_and_for_small_screens(opened):
         assert host < card - 80 and card + 80 < gpu < 390
     finally:
         browser.ask("Emulation.setEmulatedMedia", features=[])
-        browser.ask("Emulation.clearDeviceMetricsOverride")
+        browser.restore()
 
 
 DARK = {"name": "prefers-color-scheme", "value": "dark"}
