@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from peerdma import regs
+from peerdma.vfio_user.wire import GPU_MEMORY
 
 from .config_space import EXPRESS, MSI, MSIX, ConfigSpace
 from .loader import Model
@@ -35,6 +36,10 @@ _LINKS = {"gen2x1": 500.0, "gen1x1": 250.0, "unlimited": 0.0}
 #: Milliseconds between checks for signals.
 _SLICE_MS = 100
 _LOG_ROOM = 1 << 16
+#: Where drivers of Vulkan are described.
+_VULKAN_FOLDERS = tuple(
+    Path(folder, "vulkan/icd.d") for folder in ("/etc", "/usr/local/share", "/usr/share")
+)
 
 _NEGOTIATE = ctypes.CFUNCTYPE(
     ctypes.c_int,
@@ -255,7 +260,27 @@ def _native_options(arguments: argparse.Namespace, clock_khz: int) -> str:
         ("waves", arguments.waves),
     )
     pairs += [(key, path) for key, path in files if path]
+    pairs += [("vulkan", library) for library in _vulkan_libraries()]
     return "".join(f"{key}={value}\n" for key, value in pairs)
+
+
+def _vulkan_libraries() -> list[str]:
+    """What may have Vulkan: its loader; and the drivers that the loader would find, without it.
+
+    By the variable that the loader takes for this, else in the folders that packages use.
+    """
+    listed = os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES")
+    files = [Path(name) for name in listed.split(":")] if listed else []
+    for folder in () if listed else _VULKAN_FOLDERS:
+        files += sorted(folder.glob("*.json"))
+    # NVIDIA's driver is in two libraries; the one without X windows may not be described.
+    libraries = ["libvulkan.so.1", "libEGL_nvidia.so.0"]
+    for file in files:
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            name = json.loads(file.read_bytes())["ICD"]["library_path"]
+            # A name without a folder is the dynamic loader's to find, others are beside the file.
+            libraries.append(str(file.parent / name) if "/" in name else name)
+    return libraries
 
 
 # Protocol version ---------------------------------------------------------------------------
@@ -284,6 +309,7 @@ def _negotiate(major, minor, text, length, reply, room, most_data):
         _say(f"the client's version data is invalid: {problem}")
         return -errno.EINVAL
     ours = {"max_msg_fds": 16, "max_data_xfer_size": 1 << 20, "write_multiple": True}
+    ours[GPU_MEMORY] = True
     answer = json.dumps({"capabilities": ours}).encode()
     ctypes.memmove(reply, answer, len(answer))
     return len(answer)

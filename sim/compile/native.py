@@ -30,6 +30,7 @@ _BOARD_SOURCES = (
     "capi",
     "commands",
     "connection",
+    "gpu_bar",
     "interrupts",
     "memory",
     "model",
@@ -37,11 +38,14 @@ _BOARD_SOURCES = (
     "server",
     "session",
     "stall",
+    "vulkan",
 )
 
 _CXX = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-O2")
 #: Calls within the library go straight there, some of them for every cycle.
 _LINK = ("-shared", "-Wl,-Bsymbolic")
+#: Of dlopen, where the C library has it apart.
+_SYSTEM = ("-ldl",)
 #: Verilator's own code is not ours to warn about.
 _CXX_VERILATED = ("-std=c++17", "-fPIC", "-w", "-DVL_TIME_CONTEXT")
 #: Of Verilator's runtime, without what writes waveforms.
@@ -189,8 +193,10 @@ def _link(name: str, objects: list[Path], compiler: Compiler) -> Path:
 
     def make(at: Path) -> None:
         command = [*compiler.command, *_LINK, *compiler.link, "-o", library]
-        run_tool([*command, *map(str, objects), "-pthread"], at)
+        run_tool([*command, *map(str, objects), "-pthread", *_SYSTEM], at)
         say(f"built {library}")
 
-    key = digest_of(compiler.version, *_LINK, *compiler.link, *(str(path) for path in objects))
+    key = digest_of(
+        compiler.version, *_LINK, *_SYSTEM, *compiler.link, *(str(path) for path in objects)
+    )
     return cached(f"{name}-{key}", make) / library

@@ -41,6 +41,11 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def simulated_path(pin) -> peerdma.DataPath:
+    """The path of a GPU's memory to a simulated board: its BAR, unless the pin says why not."""
+    return peerdma.DataPath.STAGED if pin.provider else peerdma.DataPath.GPU_BAR
+
+
 @pytest.fixture(autouse=True, scope="session")
 def legal_boards():
     """A simulated board whose core broke a rule of PCIe fails what closes it."""
@@ -93,12 +98,13 @@ def board_socket(tmp_path_factory):
 EMULATED = {"discrete": ("emulated", "device"), "integrated": ("emulated", "host")}
 CUDA: dict[str, tuple[str, str]] = {}
 #: These need one or two real GPUs, and are not collected without.
-collect_ignore = ["cuda/test_device.py", "cuda/test_mapped.py", "cuda/test_pair.py"]
+collect_ignore = [f"cuda/test_{name}.py" for name in ("device", "device_bar", "mapped", "pair")]
 try:
     peerdma.gpu("cuda").close()
     CUDA = {"cuda-device": ("cuda", "device"), "cuda-host": ("cuda", "host")}
     _HEADER = "CUDA: on one real GPU"
     collect_ignore.remove("cuda/test_device.py")
+    collect_ignore.remove("cuda/test_device_bar.py")
     collect_ignore.remove("cuda/test_mapped.py")
     peerdma.gpu("cuda:1").close()
     _HEADER = "CUDA: on real GPUs"

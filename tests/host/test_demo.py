@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from peerdma import DataPath
 from peerdma.errors import exit_codes
 from tests.host.conftest import CUDA, GPUS
 from tests.host.programs import DEMO, HOST, ROOT, command, expect_error, run
@@ -28,7 +29,8 @@ def test_the_demo_with_nothing_but_a_checkout(tmp_path):
     if CUDA:
         assert report["surfaces"].startswith(("GPU memory: ", "host memory: "))
         assert report["to board"] == report["from board"]
-        assert report["to board"].startswith(("staged: copied by the CPU", "host memory"))
+        ways = "staged: copied by the CPU", "host memory", DataPath.GPU_BAR.value
+        assert report["to board"].startswith(ways)
     else:
         assert report["GPU"] == "emulated discrete GPU"
         assert "emulated peer-to-peer memory; no CUDA: " in report["surfaces"]
@@ -65,6 +67,7 @@ def test_json_says_the_same(socket, name):
         "verified": bool,
         "bytes": int,
         "path": dict,
+        "provider": dict,
         "through": str,
         "board": str,
         "simulated": bool,
@@ -86,8 +89,9 @@ def test_json_says_the_same(socket, name):
     assert report["verified"] and report["simulated"]
     assert report["emulated"] == (gpu == "emulated")
     assert report["bytes"] == 37 * 5 * 4
-    by_gpu = "peer-to-peer" if gpu == "emulated" else "staged"
-    path = by_gpu if memory == "device" else "host memory"
+    path = "peer-to-peer" if memory == "device" else "host memory"
+    if gpu != "emulated" and memory == "device":
+        path = "staged" if report["provider"]["to_board"] else DataPath.GPU_BAR
     assert report["path"] == {"to_board": path, "from_board": path}
     assert report["bytes_per_second"] == pytest.approx(report["bytes"] / report["seconds"])
     assert report["seconds"] < report["copy_wall_seconds"] < report["wall_seconds"]

@@ -75,7 +75,8 @@ class Pin(OneProcess):
         What the board may do with the memory.
     provider : str
         Behind the kernel driver, which of its providers pinned it: ``"dmabuf"``, ``"nvp2p"``,
-        ``"pages"``; with the reason if GPU memory was not pinned as a dma-buf.
+        ``"pages"``; with the reason if GPU memory was not pinned as a dma-buf. On a simulated
+        board, how that reaches a GPU's memory, or why it does not.
     """
 
     def __init__(

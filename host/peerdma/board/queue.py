@@ -387,7 +387,8 @@ class Queue(OneProcess):
         from ..cuda.stream_queue import StreamQueue
 
         staged = any(DataPath.STAGED in plan.path for plan in self.plans)
-        peer = any(plan.path.from_board is DataPath.PEER_TO_PEER for plan in self.plans)
+        beyond = {DataPath.PEER_TO_PEER, DataPath.GPU_BAR}
+        peer = any(plan.path.from_board in beyond for plan in self.plans)
         memory, queue = self._memory, DeviceQueue.from_buffer_copy(self.device)
         # Streams may come to it when the queue is closed, and the page of its doorbell is gone.
         queue.doorbell, queue.keeps = 0, self.device.keeps

@@ -152,6 +152,10 @@ def _run(arguments: argparse.Namespace, program: str) -> dict:
         "verified": transfer.bytes > 0,
         "bytes": transfer.bytes,
         "path": {"to_board": transfer.path.to_board, "from_board": transfer.path.from_board},
+        "provider": {
+            "to_board": pinned_source.provider,
+            "from_board": pinned_destination.provider,
+        },
         "through": transfer.through,
         "cycles": transfer.cycles,
         "seconds": transfer.seconds,
@@ -184,7 +188,7 @@ def _open(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Board:
 
 
 def _readable(report: dict) -> str:
-    path = report["path"]
+    path, provider = report["path"], report["provider"]
     through = f"the FPGA's {report['through']}" if report["through"] else "the FPGA"
     # A plain XDMA core tells neither its link nor its clock.
     clock = "wall time"
@@ -195,8 +199,10 @@ def _readable(report: dict) -> str:
         rate += f", {share:.0%} of the {report['link_limit'] / 1e6:.1f} MB/s this link can copy"
     lines = [
         *heading(report),
-        ("to board", way(path["to_board"])),
-        ("from board", way(path["from_board"])),
+        *(
+            (name.replace("_", " "), way(path[name], provider[name]))
+            for name in ("to_board", "from_board")
+        ),
         ("copied", f"{report['bytes']} bytes through {through}"),
         ("took", f"{report['seconds'] * 1e3:.3f} ms {clock}: {rate}"),
         (

@@ -59,8 +59,8 @@ def heading(report: dict[str, Any]) -> list[tuple[str, str]]:
     return [("board", board), *gpu, ("surfaces", report["memory"])]
 
 
-def way(path: str | None) -> str:
-    """The path of the bytes, as shown to users."""
+def way(path: str | None, why: str = "") -> str:
+    """The path of the bytes, as shown to users; `why` there is no direct one, if it is known."""
     if path == DataPath.STAGED:
-        return f"{path}: copied by the CPU, there is no direct way"
+        return f"{path}: copied by the CPU, as {why or 'there is no direct way'}"
     return path or "nothing"

@@ -75,6 +75,7 @@ class DeviceRange(Reachable):
         device.acquire()
         address = self.address
         block = Allocation(device, address, address, self.nbytes, self.path, device.release)
+        block.parts = self.parts
         return block.extents()
 
     def acquire(self) -> None:

@@ -24,6 +24,11 @@ _ORDERED_FOR_OWNER = 100
 _FLUSH_BY_HOST = 1
 #: The first driver with CU_CTX_SYNC_MEMOPS.
 _HAS_CONTEXT_FLAGS = (12, 1)
+#: Device attributes without which no other process, or no other device, reaches virtual memory.
+_SHAREABLE = (
+    "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED",
+    "GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED",
+)
 _CAPTURING = {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"}
 
 
@@ -53,6 +58,7 @@ class CudaDevice:
         self._lock = OwnLock("GPU")
         self._users = 1
         self.idle: Idle = Idle.of(driver.api, index)
+        self._ordered = int(driver.api.CUctx_flags.CU_CTX_SYNC_MEMOPS)
         count = driver.call("cuDeviceGetCount", action="count the CUDA devices")
         if not 0 <= index < count:
             raise GpuNotFound(
@@ -72,6 +78,7 @@ class CudaDevice:
         self.name: str = bytes(name).split(b"\0")[0].decode()
         with contextlib.ExitStack() as undo:
             with driver.relaxed():
+                self._order_copies_from_the_start(action)
                 self.context: Any = driver.call("cuDevicePrimaryCtxRetain", device, action=action)
             undo.callback(self._release_context)
             with self.current():
@@ -81,6 +88,11 @@ class CudaDevice:
     def attribute(self, name: str) -> int:
         """The attribute CU_DEVICE_ATTRIBUTE_`name`; 0 if there is none of this name."""
         return self.driver.device_attribute(self._device, name)
+
+    @property
+    def shareable(self) -> bool:
+        """Whether other processes, and other devices, can reach its virtual memory."""
+        return all(map(self.attribute, _SHAREABLE))
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
@@ -135,10 +147,10 @@ class CudaDevice:
         with contextlib.suppress(PeerdmaError), self.driver.relaxed():
             self.driver.api.cuDevicePrimaryCtxRelease(self._device)
 
-    def _in_context(self, function: str, handle: Any) -> None:
-        """Releases a handle. Ignores errors: they mean that the context is broken anyway."""
+    def quietly(self, function: str, *arguments: Any) -> None:
+        """Frees something. Ignores errors: they mean that the context is broken anyway."""
         with contextlib.suppress(PeerdmaError), self.current():
-            getattr(self.driver.api, function)(handle)
+            getattr(self.driver.api, function)(*arguments)
 
     # Work ------------------------------------------------------------------------------------
 
@@ -146,7 +158,7 @@ class CudaDevice:
         """Loads a module of machine code, which is unloaded when the device's last user goes."""
         with self.current():
             module = self.driver.call("cuModuleLoadData", code, action="load the kernels")
-        self._undo.callback(self._in_context, "cuModuleUnload", module)
+        self._undo.callback(self.quietly, "cuModuleUnload", module)
         return module
 
     def synchronize(self, stream: Any = None) -> None:
@@ -196,6 +208,11 @@ class CudaDevice:
         block = self.driver.call("cuMemAlloc", 1, action=action)
         self.driver.call("cuMemFree", block, action=action)
 
+    def uuid(self) -> bytes:
+        """The GPU's UUID, or that of the part of it (MIG instance) that this process has."""
+        found = self.driver.call("cuDeviceGetUuid", self._device, action="look up the GPU's UUID")
+        return bytes(found.bytes)
+
     def order_copies(self, addresses: Iterable[int], action: str) -> None:
         """Orders CUDA's own copies of memory with DMA; once for each piece that was mapped at once.
 
@@ -212,21 +229,41 @@ class CudaDevice:
         driver = self.driver
         attribute = driver.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
         with self.current():
+            if self.copies_ordered:
+                return
             try:
                 for address in addresses:
                     driver.call("cuPointerSetAttribute", True, attribute, address, action=action)
             except CudaError as error:
                 if error.name != "CUDA_ERROR_NOT_SUPPORTED":
                     raise
-                self._order_all_copies(action)
+                self.order_all_copies(action)
 
-    def _order_all_copies(self, action: str) -> None:
+    def _order_copies_from_the_start(self, action: str) -> None:
+        """Has the context order all copies with DMA, if there is none yet: no stream captures."""
+        call = self.driver.call
+        if self.shareable and self.driver.version >= _HAS_CONTEXT_FLAGS:
+            flags, active = call("cuDevicePrimaryCtxGetState", self._device, action=action)
+            if not active:
+                ordered = flags | self._ordered
+                call("cuDevicePrimaryCtxSetFlags", self._device, ordered, action=action)
+
+    @property
+    def copies_ordered(self) -> bool:
+        """Whether CUDA orders its copies of all memory with DMA. The context must be current."""
+        if self.driver.version < _HAS_CONTEXT_FLAGS:
+            return False
+        flags = int(self.driver.call("cuCtxGetFlags", action="look up the context's flags"))
+        return flags & self._ordered != 0
+
+    def order_all_copies(self, action: str) -> None:
+        """As `order_copies`, of all memory. The context must be current; raises the same."""
         call = self.driver.call
         try:
             if self.driver.version < _HAS_CONTEXT_FLAGS:
                 raise CudaError(action, "the driver is older than CUDA 12.1", "", name="")
             flags = int(call("cuCtxGetFlags", action=action))
-            ordered = flags | int(self.driver.api.CUctx_flags.CU_CTX_SYNC_MEMOPS)
+            ordered = flags | self._ordered
             if flags != ordered:
                 # Some captures can be seen, those that the default stream would wait for.
                 call("cuStreamGetCaptureInfo", LEGACY_STREAM, action=action)
@@ -274,7 +311,7 @@ class CudaDevice:
     def new_stream(self, undo: contextlib.ExitStack) -> Any:
         """A stream that waits for no other; `undo` destroys it. The context must be current."""
         stream = self.driver.call("cuStreamCreate", _NON_BLOCKING, action="create a CUDA stream")
-        undo.callback(self._in_context, "cuStreamDestroy", stream)
+        undo.callback(self.quietly, "cuStreamDestroy", stream)
         return stream
 
     def write(self, address: int, data: int, nbytes: int) -> None:

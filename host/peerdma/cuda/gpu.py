@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -76,6 +77,17 @@ class CudaGpu(Gpu):
         allocate = DeviceMemory if self._path is DataPath.PEER_TO_PEER else allocate_host
         memory = allocate(self.device, nbytes) if nbytes else None
         return CudaSurface(self, self.device, memory, shape, dtype, self._path)
+
+    def cupy_allocator(self, nbytes: int) -> Any:
+        """Memory for CuPy that boards reach as they reach surfaces, a ``cupy.cuda.MemoryPointer``.
+
+        For all that CuPy allocates from then on, by a pool, as each takes 2 MiB or more:
+        ``cupy.cuda.set_allocator(cupy.cuda.MemoryPool(gpu.cupy_allocator).malloc)``.
+        """
+        cuda = importlib.import_module("cupy").cuda
+        surface = self.surface(nbytes)
+        memory = cuda.UnownedMemory(surface.device_address, nbytes, surface, self.index)
+        return cuda.MemoryPointer(memory, 0)
 
     def register(self, array: Any) -> CudaSurface:
         """See `Gpu.register`. Waits for the work in CUDA streams that the array's library names."""

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CudaError, PinError
+from ..errors import PinError
 from ..memory.external import ExternalArray, Part
 from ..memory.memory import DataPath, Extent, Staged, host_bytes
 from ..process import own
 from .device import CudaDevice
+from .exported import VirtualMemory, exported
 from .parts import parts_of
 
 __all__ = [
@@ -89,9 +90,18 @@ class Allocation:
 
     def extents(self) -> list[Extent]:
         """See `peerdma.memory.memory.Memory`."""
-        if self.path is DataPath.PEER_TO_PEER:
-            return [Extent(_DeviceBytes(self, 0, self.nbytes))]
-        return [Extent(self.array().data, fd=self.fd)]
+        if self.path is not DataPath.PEER_TO_PEER:
+            return [Extent(self.array().data, fd=self.fd)]
+        starts = [part.address - self.address for part in self.parts] or [0]
+        return [
+            Extent(
+                _DeviceBytes(self, start, stop),
+                gpu_file=functools.partial(
+                    exported, self.device, self.address + start, stop - start
+                ),
+            )
+            for start, stop in zip(starts, [*starts[1:], self.nbytes], strict=True)
+        ]
 
 
 class _DeviceBytes(Staged):
@@ -131,6 +141,9 @@ class _DeviceBytes(Staged):
 class DeviceMemory(Allocation):
     """Memory of the GPU itself, on GPU pages of its own, zeroed.
 
+    Where the driver lets other devices reach such memory, it is of virtual memory management, which
+    other processes can map: a simulated board does. It takes a multiple of 2 MiB then.
+
     Raises
     ------
     CudaError
@@ -138,31 +151,37 @@ class DeviceMemory(Allocation):
     """
 
     def __init__(self, device: CudaDevice, nbytes: int):
-        whole = -(-nbytes // _GPU_PAGE) * _GPU_PAGE
+        action = f"allocate a surface of {nbytes} bytes in GPU memory"
         device.acquire()
         with contextlib.ExitStack() as undo:
             undo.callback(device.release)
             with device.current():
-                # CUDA does not promise alignment to GPU pages: ask for one page more if needed.
-                for extra in (0, _GPU_PAGE):
-                    block = int(
-                        device.driver.call(
-                            "cuMemAlloc",
-                            whole + extra,
-                            action=f"allocate a surface of {nbytes} bytes in GPU memory",
-                        )
-                    )
-                    skip = -block % _GPU_PAGE
-                    if skip <= extra:
-                        undo.callback(_quietly, device, "cuMemFree", block)
-                        break
-                    device.idle.call(functools.partial(_quietly, device, "cuMemFree", block))
-                device.set_bytes(block + skip, whole, 0)
+                virtual = VirtualMemory.of(device, action)
+                if virtual:
+                    whole, address = virtual.allocate(nbytes, undo)
+                else:
+                    whole, address = self._allocate(device, nbytes, undo, action)
+                device.set_bytes(address, whole, 0)
                 device.synchronize()
-            address = block + skip
             super().__init__(
                 device, address, address, whole, DataPath.PEER_TO_PEER, undo.pop_all().close
             )
+
+    @staticmethod
+    def _allocate(
+        device: CudaDevice, nbytes: int, undo: contextlib.ExitStack, action: str
+    ) -> tuple[int, int]:
+        """By ``cuMemAlloc``: how many bytes, and their address."""
+        whole = -(-nbytes // _GPU_PAGE) * _GPU_PAGE
+        # CUDA does not promise alignment to GPU pages: ask for one page more if needed.
+        for extra in (0, _GPU_PAGE):
+            block = int(device.driver.call("cuMemAlloc", whole + extra, action=action))
+            skip = -block % _GPU_PAGE
+            if skip <= extra:
+                break
+            device.idle.call(functools.partial(device.quietly, "cuMemFree", block))
+        undo.callback(device.quietly, "cuMemFree", block)
+        return whole, block + skip
 
 
 def allocate_host(device: CudaDevice, nbytes: int) -> Allocation:
@@ -338,7 +357,7 @@ def map_host(
     with device.current():
         call = device.driver.call
         call("cuMemHostRegister", address, nbytes, _MAPPED | flags, action=action)
-        undo.callback(_quietly, device, "cuMemHostUnregister", address)
+        undo.callback(device.quietly, "cuMemHostUnregister", address)
         return int(call("cuMemHostGetDevicePointer", address, 0, action=action))
 
 
@@ -352,15 +371,9 @@ def from_cuda(device: CudaDevice, nbytes: int) -> Allocation:
         undo.callback(device.release)
         with device.current():
             address = int(call("cuMemHostAlloc", whole, _MAPPED, action=action))
-            undo.callback(_quietly, device, "cuMemFreeHost", address)
+            undo.callback(device.quietly, "cuMemFreeHost", address)
             mapped = int(call("cuMemHostGetDevicePointer", address, 0, action=action))
         ctypes.memset(address, 0, whole)
         return Allocation(
             device, address, mapped, whole, DataPath.HOST_MEMORY, undo.pop_all().close
         )
-
-
-def _quietly(device: CudaDevice, function: str, address: int) -> None:
-    """Frees memory. Ignores errors: they mean that the context is broken; its next use says so."""
-    with contextlib.suppress(CudaError), device.current():
-        getattr(device.driver.api, function)(address)

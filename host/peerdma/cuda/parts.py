@@ -12,7 +12,7 @@ from ..errors import PinError
 from ..memory.external import Part
 from .driver import Driver
 
-__all__ = ["parts_of"]
+__all__ = ["parts_of", "whole_part"]
 
 #: No piece of memory is mapped at other addresses than multiples of this.
 _GRAIN = 4096
@@ -52,3 +52,34 @@ def _end(driver: Driver, at: int, end: int, identity: int) -> int:
         else:
             high = middle
     return high * _GRAIN
+
+
+def whole_part(driver: Driver, address: int, grain: int) -> tuple[int, int]:
+    """The first address of the part that an address is in, and the part's length in bytes.
+
+    A part begins and ends at multiples of `grain`.
+    """
+
+    def identity(at: int) -> int:
+        # Unlike `Driver.identity`, no error for tools that watch CUDA where nothing is mapped.
+        return driver.pointer_attributes(at, "BUFFER_ID")[0]
+
+    wanted = identity(address)
+    first = address // grain
+
+    def reach(step: int) -> int:
+        """How many grains there are in a direction."""
+        far = 1
+        while identity((first + step * far) * grain) == wanted:
+            far *= 2
+        near = far // 2
+        while far - near > 1:
+            middle = (near + far) // 2
+            if identity((first + step * middle) * grain) == wanted:
+                near = middle
+            else:
+                far = middle
+        return near
+
+    before = reach(-1)
+    return (first - before) * grain, (before + reach(1) + 1) * grain

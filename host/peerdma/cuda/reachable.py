@@ -13,7 +13,7 @@ from ..memory.external import Part
 from ..memory.memory import DataPath, Extent
 from .device import CudaDevice
 
-__all__ = ["Reachable", "mapping_flags"]
+__all__ = ["Reachable", "export_range", "mapping_flags"]
 
 #: The first driver that can be asked how a dma-buf is to be mapped.
 _HAS_MAPPING_TYPE = (12, 8)
@@ -40,6 +40,20 @@ def mapping_flags(device: CudaDevice) -> int:
             "Update the driver, or load peerdma_nvp2p"
         )
     return int(device.driver.api.CUmemRangeFlags.CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE)
+
+
+def export_range(
+    device: CudaDevice, address: int, nbytes: int, action: str, on_gpu: bool = True
+) -> tuple[int, int, int]:
+    """A dma-buf of the pages that bytes are in: its descriptor, their offset in it, its length."""
+    skip = address % mmap.PAGESIZE
+    whole = -(-(skip + nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+    kind = device.driver.api.CUmemRangeHandleType.CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+    flags = mapping_flags(device) if on_gpu else 0
+    arguments = address - skip, whole, kind, flags
+    with device.current():
+        fd = device.driver.call("cuMemGetHandleForAddressRange", *arguments, action=action)
+    return int(fd), skip, whole
 
 
 class Reachable:
@@ -98,22 +112,13 @@ class Reachable:
                 "memory, or there are no bytes. It needs NVIDIA's open kernel modules and a GPU "
                 "with GPUDirect RDMA; docs/cuda.md says more"
             )
-        skip = self.device_address % mmap.PAGESIZE
-        whole = -(-(skip + self.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
-        kinds = device.driver.api.CUmemRangeHandleType
-        flags = mapping_flags(device) if self.on_gpu else 0
+        action = f"export {self!r} as a dma-buf"
         self.acquire()
         try:
-            with device.current():
-                fd = device.driver.call(
-                    "cuMemGetHandleForAddressRange",
-                    self.device_address - skip,
-                    whole,
-                    kinds.CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-                    flags,
-                    action=f"export {self!r} as a dma-buf",
-                )
+            fd, skip, _ = export_range(
+                device, self.device_address, self.nbytes, action, self.on_gpu
+            )
         except BaseException:
             self.release()
             raise
-        return DmaBufExport(self, int(fd), skip)
+        return DmaBufExport(self, fd, skip)

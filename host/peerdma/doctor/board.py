@@ -12,6 +12,7 @@ import numpy as np
 from ..board.board import Board
 from ..errors import BoardLost, PeerdmaError, UnsupportedError, VerifyError
 from ..kernel.node import KernelNode
+from ..memory.memory import DataPath
 from ..memory.surface import Gpu
 from ..regs import EXTENSION_VERSION
 from ..testing import pattern
@@ -155,6 +156,8 @@ def try_gpu_memory(board: Board, gpu: Gpu) -> Iterator[Finding]:
             yield _failure("pin GPU memory", error)
             return
         by = f", by {pin.provider}" if pin.provider else ""
+        if pin.path is DataPath.STAGED:
+            by = f", as {pin.provider}"
         yield ok("pin GPU memory", f"{gpu.name}: {gpu.memory}, {pin.path}{by}")
 
         def read() -> object:

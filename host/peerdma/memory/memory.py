@@ -6,6 +6,7 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 
@@ -18,6 +19,7 @@ __all__ = [
     "DataPath",
     "DmaBufMemory",
     "Extent",
+    "GpuFile",
     "Holder",
     "HostArray",
     "Memory",
@@ -43,6 +45,8 @@ class DataPath(str, enum.Enum):
     PEER_TO_PEER = "peer-to-peer"
     #: through host memory that GPU and board can both access
     HOST_MEMORY = "host memory"
+    #: straight into or out of the GPU's memory, by the processor that simulates the board
+    GPU_BAR = "CPU stores through the GPU's BAR1, simulated card"
     #: copied by the CPU on the way: only where nothing else works, and for a simulated board
     STAGED = "staged"
 
@@ -69,17 +73,46 @@ class Staged(abc.ABC):
 
 
 @dataclass(frozen=True)
+class GpuFile:
+    """A piece of a GPU's memory in a file, for another process of this machine.
+
+    Attributes
+    ----------
+    fd : int
+    nbytes : int
+        Of the whole allocation, which the file is.
+    offset : int
+        Of the piece in it.
+    identity : int
+        Equal for files of the same allocation, and for no others of this process; 0: of this alone.
+    device : bytes
+        The GPU's UUID.
+    mappable : bool
+        Whether it is a dma-buf that a process can map, else what Vulkan can import.
+    """
+
+    fd: int
+    nbytes: int
+    offset: int
+    identity: int
+    device: bytes
+    mappable: bool
+
+
+@dataclass(frozen=True)
 class Extent:
     """A contiguous piece of memory, for backends that map memory themselves.
 
     `memory` is the piece itself. `bus_address` is where it appears on the bus; None lets the
-    backend choose. `fd` and `fd_offset` give the file that backs it, if there is one.
+    backend choose. `fd` and `fd_offset` give the file that backs it, if there is one. `gpu_file`
+    exports it, if it is a GPU's memory; UnsupportedError if that cannot be.
     """
 
     memory: memoryview | Staged
     bus_address: int | None = None
     fd: int | None = None
     fd_offset: int = 0
+    gpu_file: Callable[[], AbstractContextManager[GpuFile]] | None = None
 
 
 class Memory(Protocol):

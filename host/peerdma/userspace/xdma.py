@@ -14,7 +14,7 @@ import numpy as np
 from ..board.backend import Extension, Pinned
 from ..board.transfer import Through
 from ..errors import PeerdmaError
-from ..memory.memory import DataPath, Memory
+from ..memory.memory import Memory
 from ..memory.scatter import ScatterList
 from ..process import keep
 from ..regs import (
@@ -26,7 +26,7 @@ from ..regs import (
     Capability,
     waits_for_text,
 )
-from ..vfio.platform import Platform, Window
+from ..vfio.platform import Mapping, Platform, Window
 from .chain import write_chain
 from .engine import Direction, Engine
 from .prepared import Prepared, Ring, Rings, Run, Step
@@ -41,13 +41,14 @@ _ALL_PAIRS = EXTENSION["stream_flush"].writable
 class Mapped(Pinned):
     """Memory that is mapped for the board, and how many pins share the mapping.
 
-    Its path is `STAGED` if this process has to copy the bytes for the board, else the memory's.
+    Its path is `STAGED` if this process has to copy the bytes for the board.
     """
 
-    def __init__(self, memory: Memory, windows: list[Window], path: DataPath):
-        super().__init__(path)
+    def __init__(self, memory: Memory, mapping: Mapping):
+        windows, path, provider = mapping
+        super().__init__(path, provider)
         self.memory = memory
-        self.windows = windows
+        self.windows: list[Window] = windows
         self.pins: int = 0
         self.scatter: ScatterList = ScatterList(
             [window.address for window in windows], [window.nbytes for window in windows]
@@ -65,14 +66,14 @@ class Mappings:
         """Maps memory, or counts another pin of it."""
         mapped = self._mapped.get(id(memory))
         if mapped is None:
-            made: list[tuple[list[Window], DataPath]] = []
+            made: list[Mapping] = []
             try:
                 keep(made, self._platform.map, memory)
-                mapped = Mapped(memory, *made[0])
+                mapped = Mapped(memory, made[0])
                 self._mapped[id(memory)] = mapped
             except BaseException:
-                for windows, _ in made:
-                    self._platform.unmap(windows)
+                for mapping in made:
+                    self._platform.unmap(mapping.windows)
                 raise
         mapped.pins += 1
         return mapped

@@ -11,7 +11,7 @@ from ..memory.mailbox import DoorbellPage, MailboxPage
 from ..memory.memory import DataPath, Memory
 from .function import PciFunction
 
-__all__ = ["Platform", "Window"]
+__all__ = ["Mapping", "Platform", "Window"]
 
 
 class Window(NamedTuple):
@@ -21,6 +21,17 @@ class Window(NamedTuple):
     nbytes: int
     base: int
     size: int
+
+
+class Mapping(NamedTuple):
+    """Memory that is mapped: its windows, in order, and the path of the bytes.
+
+    `provider` is how the board reaches a GPU's memory, or why it does not.
+    """
+
+    windows: list[Window]
+    path: DataPath
+    provider: str = ""
 
 
 class Platform(Protocol):
@@ -38,8 +49,8 @@ class Platform(Protocol):
         """What the board noted since a time of `time.monotonic`; empty if nothing is known."""
         ...
 
-    def map(self, memory: Memory) -> tuple[list[Window], DataPath]:
-        """Maps memory for the board's DMA; the windows, in order, and the path of the bytes.
+    def map(self, memory: Memory) -> Mapping:
+        """Maps memory for the board's DMA.
 
         A window allows what the memory allows. PinError if the memory cannot be mapped; nothing of
         it is, then.

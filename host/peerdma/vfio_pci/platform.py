@@ -24,7 +24,7 @@ from ..regs import (
     MAILBOX,
 )
 from ..vfio.function import COMMAND, Command, PciFunction
-from ..vfio.platform import Window
+from ..vfio.platform import Mapping, Window
 from ..vfio.structures import Irq, MapFlag
 from .device import VfioDevice
 from .place import Place
@@ -126,7 +126,7 @@ class VfioPlatform:
             self.function: VfioFunction = VfioFunction(self.device, interrupts=interrupts)
             undo.pop_all()
 
-    def map(self, memory: Memory) -> tuple[list[Window], DataPath]:
+    def map(self, memory: Memory) -> Mapping:
         """Maps the pages that memory is in, at their virtual address if that is free on the bus."""
         elsewhere = memory.on_gpu or memory.path is DataPath.PEER_TO_PEER
         if elsewhere or any(isinstance(extent.memory, Staged) for extent in memory.extents()):
@@ -136,12 +136,13 @@ class VfioPlatform:
                 'memory, gpu(memory="host")'
             )
         if not memory.nbytes:
-            return [], memory.path
+            return Mapping([], memory.path)
         first = memory.address - memory.address % _PAGE
         size = -(-(memory.address + memory.nbytes - first) // _PAGE) * _PAGE
         flags = MapFlag.READ if memory.readonly else MapFlag.READ | MapFlag.WRITE
         base = self.device.dma_map(first, size, flags, first)
-        return [Window(base + memory.address - first, memory.nbytes, base, size)], memory.path
+        window = Window(base + memory.address - first, memory.nbytes, base, size)
+        return Mapping([window], memory.path)
 
     def unmap(self, windows: Sequence[Window]) -> None:
         """Undoes `map`."""

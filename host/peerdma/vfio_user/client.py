@@ -15,15 +15,18 @@ import os
 import struct
 import weakref
 from bisect import bisect_right, insort
+from collections.abc import Sequence
 from typing import TypeVar
 
 from ..errors import PeerdmaError, VersionMismatch
-from ..memory.memory import Staged
+from ..memory.memory import GpuFile, Staged
 from ..vfio.function import LostWrites
 from .channel import Channel, Nonsense
 from .simboard import SimulatedBoard
 from .wire import (
     CONFIG_REGION,
+    GPU_MAPPABLE,
+    GPU_MEMORY,
     MAX_DATA_BYTES,
     MAX_FDS,
     PROTOCOL_VERSION,
@@ -32,6 +35,7 @@ from .wire import (
     DmaAccess,
     DmaMap,
     DmaUnmap,
+    GpuMap,
     Irq,
     IrqInfo,
     IrqSet,
@@ -66,10 +70,16 @@ class VfioUserClient(Channel):
         If no process listens at the socket.
     VersionMismatch
         If the device speaks another major version of the protocol.
+
+    Attributes
+    ----------
+    maps_gpus : bool
+        Whether the device takes `gpu_map`.
     """
 
     def __init__(self, path: str, *, timeout: float, process: SimulatedBoard | None = None):
         self._memory = _Memory()
+        self.maps_gpus: bool = False
         with contextlib.ExitStack() as undo:
             undo.callback(self._memory.close)
             super().__init__(path, timeout=timeout, server=self._memory, process=process)
@@ -88,6 +98,9 @@ class VfioUserClient(Channel):
                 f"this library speaks vfio-user {ours.major}.{ours.minor}, the board "
                 f"{found.major}.{found.minor}; use the simulated board of this checkout"
             )
+        text = answer[Version.FORMAT.size :].rstrip(b"\0")
+        with contextlib.suppress(ValueError, AttributeError, RecursionError):
+            self.maps_gpus = json.loads(text)["capabilities"].get(GPU_MEMORY) is True
 
     def close(self) -> None:
         """Ends the connection; the device's DMA mappings and interrupts end with it."""
@@ -190,11 +203,38 @@ class VfioUserClient(Channel):
         ProtocolError
             If the device refuses; errno EEXIST if something is mapped there.
         """
-        flags = MapFlag.READ if memory.readonly else MapFlag.READ | MapFlag.WRITE
-        request = DmaMap(DmaMap.FORMAT.size, flags, fd_offset, address, size)
+        request = DmaMap(DmaMap.FORMAT.size, _access(memory), fd_offset, address, size)
+        fds = () if fd is None else (fd,)
+        self._map(Command.DMA_MAP, pack(request), fds, address, size, memory, skip)
+
+    def gpu_map(
+        self, address: int, size: int, memory: Staged, file: GpuFile, *, skip: int = 0
+    ) -> str:
+        """As `dma_map`, for a GPU's memory, which the device maps by its file.
+
+        Returns why it cannot, and then nothing is mapped; empty if it is.
+        """
+        flags = _access(memory) | GPU_MAPPABLE * file.mappable
+        head = GpuMap.FORMAT.size, flags, file.offset - skip, address, size
+        request = GpuMap(*head, file.nbytes, file.identity, file.device)
+        answer = self._map(Command.GPU_MAP, pack(request), (file.fd,), address, size, memory, skip)
+        if answer:
+            self._memory.remove(address + skip)
+        return answer.decode(errors="replace")
+
+    def _map(
+        self,
+        command: Command,
+        request: bytes,
+        fds: Sequence[int],
+        address: int,
+        size: int,
+        memory: memoryview | Staged,
+        skip: int,
+    ) -> bytes:
         self._memory.add(address + skip, memory)
         try:
-            self.request(Command.DMA_MAP, pack(request), () if fd is None else (fd,))
+            return self.request(command, request, fds)
         except PeerdmaError:
             self._memory.remove(address + skip)
             raise
@@ -264,6 +304,11 @@ class VfioUserClient(Channel):
             return unpack(kind, payload)
         except struct.error:
             self.broken(f"sent {len(payload)} bytes where a {kind.__name__} belongs")
+
+
+def _access(memory: memoryview | Staged) -> int:
+    """What a device may do with memory."""
+    return MapFlag.READ if memory.readonly else MapFlag.READ | MapFlag.WRITE
 
 
 class _Memory:

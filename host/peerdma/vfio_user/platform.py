@@ -6,14 +6,14 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..errors import PeerdmaError, ProtocolError, UnsupportedError
 from ..memory.mailbox import DoorbellPage, MailboxPage
-from ..memory.memory import DataPath, Extent, Memory, Staged
+from ..memory.memory import DataPath, Extent, GpuFile, Memory, Staged
 from ..process import keep
 from ..regs import BAR_USER, DOORBELL_BASE, DOORBELL_STRIDE, MAILBOX
-from ..vfio.platform import Window
+from ..vfio.platform import Mapping, Window
 from .client import VfioUserClient
 from .pci import SocketFunction
 from .simboard import SimulatedBoard
@@ -90,21 +90,25 @@ class SocketPlatform:
         """What its process wrote, if this one started it."""
         return self._process.notes(since) if self._process else ""
 
-    def map(self, memory: Memory) -> tuple[list[Window], DataPath]:
+    def map(self, memory: Memory) -> Mapping:
         """Maps memory for the board's DMA; `STAGED` if this process has to copy for it."""
         windows: list[Window] = []
+        why_staged: list[str] = []
+        path = memory.path
         try:
-            address, path = memory.address, memory.path
+            address = memory.address
             for extent in memory.extents():
-                keep(windows, self._map, extent, address % _PAGE)
+                keep(windows, self._map, extent, address % _PAGE, why_staged)
                 address += len(extent.memory)
-                path = DataPath.STAGED if isinstance(extent.memory, Staged) else path
+                path = DataPath.GPU_BAR if extent.gpu_file else path
         except BaseException:
             self.unmap(windows)
             raise
-        return windows, path
+        if why_staged:
+            return Mapping(windows, DataPath.STAGED, why_staged[0])
+        return Mapping(windows, path)
 
-    def _map(self, extent: Extent, in_page: int) -> Window:
+    def _map(self, extent: Extent, in_page: int, why_staged: list[str]) -> Window:
         nbytes = len(extent.memory)
         address = extent.bus_address
         if address is None:
@@ -116,6 +120,11 @@ class SocketPlatform:
             # One page stays unmapped between arrays, so that an overrun never reaches the next.
             self._next_host_address = window.base + window.size + _PAGE
         try:
+            if isinstance(extent.memory, Staged):
+                why = self._map_gpu(window, skip, extent.memory, extent.gpu_file)
+                if not why:
+                    return window
+                why_staged.append(why)
             self.client.dma_map(
                 window.base,
                 window.size,
@@ -131,6 +140,24 @@ class SocketPlatform:
             self._unmap(window)
             raise
         return window
+
+    def _map_gpu(
+        self,
+        window: Window,
+        skip: int,
+        memory: Staged,
+        gpu_file: Callable[[], contextlib.AbstractContextManager[GpuFile]] | None,
+    ) -> str:
+        """Has the board map memory by its file; returns why it cannot, empty if it has."""
+        if gpu_file is None:
+            return "its memory cannot be exported"
+        if not self.client.maps_gpus:
+            return "this simulated board is of an older version, which maps no GPU's memory"
+        try:
+            with gpu_file() as file:
+                return self.client.gpu_map(window.base, window.size, memory, file, skip=skip)
+        except UnsupportedError as error:
+            return str(error)
 
     def unmap(self, windows: Sequence[Window]) -> None:
         """Undoes `map`. What is not mapped any more stays so."""

@@ -34,6 +34,8 @@ from ..vfio.structures import (
 
 __all__ = [
     "CONFIG_REGION",
+    "GPU_MAPPABLE",
+    "GPU_MEMORY",
     "MAX_DATA_BYTES",
     "MAX_FDS",
     "PROTOCOL_VERSION",
@@ -44,6 +46,7 @@ __all__ = [
     "DmaAccess",
     "DmaMap",
     "DmaUnmap",
+    "GpuMap",
     "Header",
     "HeaderFlag",
     "Irq",
@@ -65,6 +68,10 @@ __all__ = [
 PROTOCOL_VERSION = (0, 0)
 #: Most payload bytes of one read or write message; the protocol's default.
 MAX_DATA_BYTES = 1 << 20
+#: What a board's capabilities have, as true, if it takes GPU_MAP.
+GPU_MEMORY = "peerdma_gpu_memory"
+#: Bit of `GpuMap.flags`, beside those of `MapFlag`.
+GPU_MAPPABLE = 4
 #: Most file descriptors that one message to this side carries.
 MAX_FDS = 16
 
@@ -84,6 +91,8 @@ class Command(enum.IntEnum):
     DMA_READ = 11
     DMA_WRITE = 12
     DEVICE_RESET = 13
+    #: of this project alone, see `GPU_MEMORY`
+    GPU_MAP = 0x8000
 
 
 class HeaderFlag(enum.IntFlag):
@@ -114,6 +123,26 @@ class Version(NamedTuple):
     minor: int
 
     FORMAT = struct.Struct("<HH")
+
+
+class GpuMap(NamedTuple):
+    """GPU_MAP: as `DmaMap`, with a `GpuFile`, whose file descriptor comes with the message.
+
+    `flags` may have `GPU_MAPPABLE`. The reply is empty, or as text why the file is not mapped.
+    """
+
+    argsz: int
+    flags: int
+    #: of the window in the file
+    offset: int
+    address: int
+    size: int
+    #: of the whole file
+    nbytes: int
+    identity: int
+    device: bytes
+
+    FORMAT = struct.Struct("<IIQQQQQ16s")
 
 
 class RegionAccess(NamedTuple):

@@ -62,6 +62,7 @@ int Server::command(Bytes &reply, bool &later) {
     switch (command) {
         case wire::kVersion: return negotiate(reply);
         case wire::kDmaMap: return dma_map();
+        case wire::kGpuMap: return gpu_map(reply);
         case wire::kDmaUnmap: return dma_unmap(reply);
         case wire::kGetInfo: return device_info(reply);
         case wire::kGetRegionInfo: return region_info(reply);
@@ -103,11 +104,31 @@ int Server::dma_map() {
     int fd = client_->fds.empty() ? -1 : client_->fds[0];
     int error = memory_.map(map.address, map.size, map.flags & map.kReadable,
                             map.flags & map.kWritable, fd, map.offset);
-    if (!error && model_.trace().captures())
-        model_.trace().event(model_.cycle(), "map address=0x%llx size=0x%llx memory=%s",
-                             (unsigned long long)map.address, (unsigned long long)map.size,
-                             name_of(fd).c_str());
+    if (!error) trace_map(map.address, map.size, model_.trace().captures() ? name_of(fd) : "");
     return error;
+}
+
+int Server::gpu_map(Bytes &reply) {
+    wire::GpuMap map;
+    if (!parse(client_->body, map) || client_->body.size() != sizeof map) return EINVAL;
+    if (map.argsz < sizeof map || client_->fds.size() != 1) return EINVAL;
+    if (map.flags & ~(map.kReadable | map.kWritable | map.kMappable)) return EINVAL;
+    Memory::GpuFile file = {map.identity, map.file_size, bool(map.flags & map.kMappable), {},
+                            client_->fds[0]};
+    memcpy(file.device.data(), map.device, sizeof map.device);
+    std::string why;
+    int error = memory_.map_gpu(map.address, map.size, map.flags & map.kReadable,
+                                map.flags & map.kWritable, file, map.offset, options_.vulkan, why);
+    if (!error) trace_map(map.address, map.size, "aperture");
+    if (error != ENXIO) return error;
+    log_("memory of a GPU is not mapped: %s", why.c_str());
+    reply.insert(reply.end(), why.begin(), why.end());
+    return 0;
+}
+
+void Server::trace_map(uint64_t address, uint64_t size, const std::string &name) {
+    model_.trace().event(model_.cycle(), "map address=0x%llx size=0x%llx memory=%s",
+                         (unsigned long long)address, (unsigned long long)size, name.c_str());
 }
 
 int Server::dma_unmap(Bytes &reply) {

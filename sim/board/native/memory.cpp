@@ -39,7 +39,7 @@ BusErrorGuard::BusErrorGuard() {
 
 BusErrorGuard::~BusErrorGuard() { sigaction(SIGBUS, &previous_action, nullptr); }
 
-bool guarded_copy(uint8_t *to, const uint8_t *from, size_t n) {
+bool guarded(Copy copy, uint8_t *to, const uint8_t *from, size_t n) {
     sigjmp_buf here;
     if (sigsetjmp(here, 0)) {
         bus_error_target = nullptr;
@@ -47,22 +47,32 @@ bool guarded_copy(uint8_t *to, const uint8_t *from, size_t n) {
     }
     bus_error_target = &here;
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    memcpy(to, from, n);
+    copy(to, from, n);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     bus_error_target = nullptr;
     return true;
 }
 
-Memory::Backing::~Backing() { munmap(base, size); }
+// The mapping ends with the last of its users.
+static std::shared_ptr<uint8_t> mapped(size_t size, bool writable, int fd, uint64_t offset) {
+    void *base = mmap(nullptr, size, PROT_READ | (writable ? PROT_WRITE : 0),
+                      MAP_SHARED | MAP_NORESERVE, fd, offset);
+    if (base == MAP_FAILED) return nullptr;
+    return {static_cast<uint8_t *>(base), [size](uint8_t *at) { munmap(at, size); }};
+}
 
-int Memory::map(uint64_t address, uint64_t size, bool readable, bool writable, int fd,
-                uint64_t offset) {
+int Memory::check(uint64_t address, uint64_t size, bool readable, bool writable) const {
     if (size == 0 || address + (size - 1) < address || !(readable || writable)) return EINVAL;
     if (windows_.size() >= kMostWindows) return ENOSPC;
     uint64_t last = address + (size - 1);
     auto next = windows_.upper_bound(last);
-    if (next != windows_.begin() && std::prev(next)->second.last >= address) return EEXIST;
-    Window window = {last, readable, writable, nullptr, 0};
+    return next != windows_.begin() && std::prev(next)->second.last >= address ? EEXIST : 0;
+}
+
+int Memory::map(uint64_t address, uint64_t size, bool readable, bool writable, int fd,
+                uint64_t offset) {
+    if (int error = check(address, size, readable, writable)) return error;
+    Window window = {address + (size - 1), readable, writable, nullptr, 0};
     if (fd >= 0)
         if (int error = back(window, size, fd, offset)) return error;
     windows_.emplace(address, std::move(window));
@@ -89,20 +99,45 @@ int Memory::back(Window &window, uint64_t size, int fd, uint64_t offset) {
     }
     bool writable = window.writable || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR;
     size_t length = file ? status.st_size : size;
-    auto map = [&] {
-        return mmap(nullptr, length, PROT_READ | (writable ? PROT_WRITE : 0),
-                    MAP_SHARED | MAP_NORESERVE, fd, file ? 0 : offset);
-    };
-    void *base = map();
-    if (base == MAP_FAILED && writable && !window.writable) {
+    auto base = mapped(length, writable, fd, file ? 0 : offset);
+    if (!base && writable && !window.writable) {
         // Sealed against writing: later windows of the file cannot be writable either.
         writable = false;
-        base = map();
+        base = mapped(length, writable, fd, file ? 0 : offset);
     }
-    if (base == MAP_FAILED) return errno;
-    window.backing = std::make_shared<Backing>(static_cast<uint8_t *>(base), length, writable);
+    if (!base) return errno;
+    window.backing = std::make_shared<Backing>(Backing{base, length, writable, false});
     window.offset = file ? offset : 0;
     if (file) files_[key] = window.backing;
+    return 0;
+}
+
+int Memory::map_gpu(uint64_t address, uint64_t size, bool readable, bool writable,
+                    const GpuFile &file, uint64_t offset,
+                    const std::vector<std::string> &drivers, std::string &why) {
+    if (int error = check(address, size, readable, writable)) return error;
+    if (offset + size < offset || offset + size > file.size) return EINVAL;
+    auto known = gpu_files_.find(file.identity);
+    std::shared_ptr<Backing> backing;
+    if (file.identity && known != gpu_files_.end()) backing = known->second.lock();
+    if (!backing) {
+        vulkan::Mapping found;
+        if (file.mappable) {
+            found.base = mapped(file.size, true, file.fd, 0);
+            if (!found.base) found.why = std::string("mmap of its dma-buf: ") + strerror(errno);
+        } else {
+            found = vulkan::map(drivers, file.device, file.fd, file.size);
+        }
+        if (!found.base) {
+            why = found.why;
+            return ENXIO;
+        }
+        backing = std::make_shared<Backing>(Backing{found.base, file.size, true, true});
+        gpu_files_[file.identity] = backing;
+    }
+    if (backing->size != file.size) return EINVAL;
+    windows_.emplace(address,
+                     Window{address + (size - 1), readable, writable, backing, offset});
     return 0;
 }
 
@@ -125,8 +160,11 @@ void Memory::unmap(uint64_t address, uint64_t size) {
             windows_.emplace(first, old);
         }
     }
-    for (auto file = files_.begin(); file != files_.end();)
-        file = file->second.expired() ? files_.erase(file) : std::next(file);
+    auto forget = [](auto &files) {
+        for (auto file = files.begin(); file != files.end();)
+            file = file->second.expired() ? files.erase(file) : std::next(file);
+    };
+    forget(files_), forget(gpu_files_);
 }
 
 Memory::Piece Memory::find(uint64_t address, size_t n, bool write) const {
@@ -136,7 +174,8 @@ Memory::Piece Memory::find(uint64_t address, size_t n, bool write) const {
     if (window.last < address || !(write ? window.writable : window.readable)) return {};
     n = std::min<uint64_t>(n - 1, window.last - address) + 1;
     if (!window.backing) return {Place::ByMessage, nullptr, n};
-    return {Place::Shared, window.backing->base + window.offset + (address - first), n};
+    return {window.backing->gpu ? Place::Gpu : Place::Shared,
+            window.backing->base.get() + window.offset + (address - first), n};
 }
 
 }  // namespace peerdma

@@ -68,6 +68,7 @@ Options Options::parse(const std::string &text) {
          [&](const std::string &v) { o.pages.push_back({std::stoull(v), 4}); }},
         {"page_register64",
          [&](const std::string &v) { o.pages.push_back({std::stoull(v), 8}); }},
+        {"vulkan", [&](const std::string &v) { o.vulkan.push_back(v); }},
         {"tlp_log", string(o.tlp_log)},
         {"trace", string(o.trace)},
         {"waves", string(o.waves)},

@@ -50,6 +50,7 @@ struct Options {
     // Registers of `pages_bar` that shared pages offer; empty: no page.
     std::vector<RegisterPages::Register> pages;
     unsigned pages_bar = 0;
+    std::vector<std::string> vulkan;  // libraries that may have it
     std::string tlp_log, trace;
     std::string waves;
     std::vector<Fault> faults;

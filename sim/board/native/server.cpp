@@ -2,6 +2,8 @@
 // The event loop, the client's coming and going, and DMA; commands.cpp has the commands.
 #include "server.h"
 
+#include "gpu_bar.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -23,6 +25,14 @@ constexpr size_t kMostQuestions = 4096;
 constexpr size_t kMostAccesses = 1024;
 // Milliseconds between polls of the pages of registers while the board is idle.
 constexpr int kPagesInterval = 1;
+
+void copy(uint8_t *to, const uint8_t *from, size_t n) { memcpy(to, from, n); }
+Copy load(const Memory::Piece &piece) {
+    return piece.place == Memory::Place::Gpu ? load_from_gpu : copy;
+}
+Copy store(const Memory::Piece &piece) {
+    return piece.place == Memory::Place::Gpu ? store_to_gpu : copy;
+}
 }  // namespace
 
 Server::Server(const Options &options, const ConfigSpace &config, int listener,
@@ -168,7 +178,8 @@ int Server::read(uint64_t address, uint8_t *to, size_t n, uint64_t token) {
     // No message is sent to the client before all shared bytes are known to be present.
     for (size_t at = 0; at < n;) {
         Memory::Piece piece = find(address + at, n - at, false);
-        if (piece.place == Memory::Place::Shared && !guarded_copy(to + at, piece.at, piece.n)) {
+        if (piece.place != Memory::Place::ByMessage &&
+            !guarded(load(piece), to + at, piece.at, piece.n)) {
             log_("0x%llx: the client truncated the file that was mapped there",
                  (unsigned long long)address + at);
             return kUnmapped;
@@ -191,7 +202,8 @@ bool Server::write(uint64_t address, const uint8_t *from, size_t n) {
     for (size_t at = 0; at < n;) {
         Memory::Piece piece = find(address + at, n - at, true);
         // Sent even if the client truncated the file, so that it records the write as lost.
-        if (piece.place == Memory::Place::ByMessage || !guarded_copy(piece.at, from + at, piece.n))
+        if (piece.place == Memory::Place::ByMessage ||
+            !guarded(store(piece), piece.at, from + at, piece.n))
             ask(true, 0, address + at, from + at, piece.n);
         at += piece.n;
     }

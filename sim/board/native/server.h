@@ -66,6 +66,8 @@ private:
     int command(Bytes &reply, bool &later);
     int negotiate(Bytes &reply);
     int dma_map();
+    int gpu_map(Bytes &reply);
+    void trace_map(uint64_t address, uint64_t size, const std::string &name);
     int dma_unmap(Bytes &reply);
     int device_info(Bytes &reply);
     int region_info(Bytes &reply);

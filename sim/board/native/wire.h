@@ -21,6 +21,7 @@ enum Command : uint16_t {
     kDmaWrite = 12,
     kReset = 13,
     kWriteMulti = 15,
+    kGpuMap = 0x8000,  // of this project alone; the board's version data offers it
 };
 
 enum Flags : uint32_t { kTypeMask = 0xF, kReply = 0x1, kNoReply = 0x10, kError = 0x20 };
@@ -38,6 +39,16 @@ struct DmaMap {
     enum : uint32_t { kReadable = 1, kWritable = 2 };
     uint32_t argsz, flags;
     uint64_t offset, address, size;
+};
+
+// As DmaMap, of memory of a GPU that comes as a file; the reply has why it cannot be mapped, as
+// text, and nothing if it is.
+struct GpuMap {
+    enum : uint32_t { kReadable = 1, kWritable = 2, kMappable = 4 };
+    uint32_t argsz, flags;
+    uint64_t offset, address, size;  // offset: of the window in the file
+    uint64_t file_size, identity;
+    uint8_t device[16];
 };
 
 struct DmaUnmap {
@@ -90,8 +101,9 @@ struct DmaAccess {
 };
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are read as they come");
-static_assert(sizeof(Message) == 16 && sizeof(DmaMap) == 32 && sizeof(DmaUnmap) == 24 &&
-              sizeof(RegionInfo) == 32 && sizeof(SparseMmap) == 32 && sizeof(IrqSet) == 20 && sizeof(MultiWrite) == 24);
+static_assert(sizeof(Message) == 16 && sizeof(DmaMap) == 32 && sizeof(GpuMap) == 64 &&
+              sizeof(DmaUnmap) == 24 && sizeof(RegionInfo) == 32 && sizeof(SparseMmap) == 32 &&
+              sizeof(IrqSet) == 20 && sizeof(MultiWrite) == 24);
 
 enum Region : uint32_t { kConfigRegion = 7, kRegions = 9 };
 

@@ -14,6 +14,7 @@ import pytest
 import peerdma
 from peerdma import testing
 from peerdma.board.link import Link
+from tests.host.conftest import simulated_path
 
 GUARD = 0xA5
 SIZES = [0, 1, 2, 3, 4, 5, 63, 64, 65, 127, 128, 129, 511, 512, 513, 4095, 4096, 4097, 9999]
@@ -47,11 +48,13 @@ def expect_only(target, start: int, data: np.ndarray):
 
 def ways(board, gpu) -> peerdma.Paths:
     """The paths of a copy between surfaces of `gpu`."""
-    path = gpu.surface(1).path
-    if not gpu.emulated and path is peerdma.DataPath.PEER_TO_PEER:
-        # No board is beside the GPU: this process copies for the simulated one.
-        path = peerdma.DataPath.STAGED
-    return peerdma.Paths(path, path)
+    # A real GPU's memory is reached through its BAR, or by copies of this process, which says why.
+    with gpu.surface(1) as surface, board.pin(surface) as pin:
+        if gpu.emulated or surface.path is peerdma.DataPath.HOST_MEMORY:
+            assert pin.path is surface.path
+        else:
+            assert pin.path is simulated_path(pin)
+        return peerdma.Paths(pin.path, pin.path)
 
 
 def test_the_example(board, gpu):

@@ -269,7 +269,7 @@ def test_a_failed_copy_flushes_what_comes_after_it_until_resume(board, gpu, copi
         queue.resume()
         assert queue.stats().first_error == 0
         with board._lock:
-            windows[:], _ = platform.map(source)
+            windows[:] = platform.map(source).windows
         queue.wait(queue.submit(1))
         # A GPU's memory has the same bus address again.
         queue.wait(queue.submit(0))

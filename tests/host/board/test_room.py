@@ -172,9 +172,9 @@ def test_the_limit_of_locked_memory_with_vfio(monkeypatch):
             if sum(mapped.values()) + memory.nbytes > MOST * NBYTES:
                 next(refused)
                 raise _refused(OSError(errno.ENOMEM, "no memory"), memory.nbytes)
-            windows, path = map_(memory)
-            mapped[id(windows)] = memory.nbytes
-            return windows, path
+            mapping = map_(memory)
+            mapped[id(mapping.windows)] = memory.nbytes
+            return mapping
 
         def unmaps(windows):
             del mapped[id(windows)]

@@ -23,6 +23,7 @@ from peerdma.testing import pattern
 from tests.host.cuda.fake_kernels import stream_queue
 from tests.host.cuda.fake_nvrtc import FakeNvrtc, names
 from tests.host.cuda.fake_streams import FakeStreams
+from tests.host.cuda.fake_virtual import FakeVirtual
 
 Result = names(
     "CUresult",
@@ -41,7 +42,7 @@ Result = names(
     "CUDA_ERROR_SOMETHING_NEW",
 )
 
-#: What an H200 says.
+#: What an H200 says, but for virtual memory management that others reach.
 DISCRETE = {
     "COMPUTE_CAPABILITY_MAJOR": 9,
     "COMPUTE_CAPABILITY_MINOR": 0,
@@ -50,6 +51,9 @@ DISCRETE = {
     "INTEGRATED": 0,
     "GPU_DIRECT_RDMA_SUPPORTED": 1,
     "DMA_BUF_SUPPORTED": 1,
+    "DMA_BUF_MMAP_SUPPORTED": 0,
+    "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED": 1,
+    "GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED": 0,
     "HOST_ALLOC_DMA_BUF_SUPPORTED": 0,
     "GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS": 1,
     "GPU_DIRECT_RDMA_WRITES_ORDERING": 100,
@@ -57,10 +61,15 @@ DISCRETE = {
     "CAN_FLUSH_REMOTE_WRITES": 0,
     "PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES": 0,
 }
+#: The whole of it.
+VIRTUAL = DISCRETE | {"GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED": 1}
 #: A consumer card: no device can reach its memory.
 CONSUMER = DISCRETE | {"GPU_DIRECT_RDMA_SUPPORTED": 0, "DMA_BUF_SUPPORTED": 0}
 #: A Jetson.
 INTEGRATED = CONSUMER | {"INTEGRATED": 1, "COMPUTE_CAPABILITY_MINOR": 7}
+
+#: The GPU's UUID, which the stand-in for Vulkan has, too.
+UUID = b"peerdma stand-in"
 
 #: The primary context of device 0; those of others follow, as do other contexts, by 16.
 CONTEXT = 0x1000
@@ -80,10 +89,13 @@ _NO_CONTEXT_NEEDED = {
     "cuPointerGetAttribute",
     "cuPointerGetAttributes",
     "cuThreadExchangeStreamCaptureMode",
+    "cuDeviceGetUuid",
+    "cuDevicePrimaryCtxGetState",
+    "cuDevicePrimaryCtxSetFlags",
 }
 
 
-class FakeCuda(FakeStreams):
+class FakeCuda(FakeVirtual, FakeStreams):
     """Acts like ``cuda.bindings.driver``.
 
     Attributes
@@ -92,6 +104,8 @@ class FakeCuda(FakeStreams):
         Functions and their arguments, in order.
     failures : dict of str to (int, Result)
         Which call of a function fails, counted from 0 from now on, and how.
+    active : bool
+        Whether another library uses the primary contexts.
     kinds : dict of int to dict
         Attributes of pointers, beside those of what was allocated here.
     """
@@ -106,8 +120,7 @@ class FakeCuda(FakeStreams):
         self.memory: dict[int, np.ndarray] = {}
         self.registered: set[int] = set()
         self.modules, self.contexts = set(), 0
-        #: what virtual memory management has mapped: bytes and attributes, by address
-        self.mapped: dict[int, tuple[int, dict]] = {}
+        self.active = False
         self._current = threading.local()
         known = [f"CU_DEVICE_ATTRIBUTE_{name}" for name in self.attributes]
         self.CUdevice_attribute = names("CUdevice_attribute", *known)
@@ -164,6 +177,7 @@ class FakeCuda(FakeStreams):
         """What was taken and not given back."""
         taken = {
             "memory": self.memory,
+            "virtual memory": [*self.handles, *self.reserved],
             "registrations": self.registered,
             "modules": self.modules,
             "streams": self.streams,
@@ -196,12 +210,22 @@ class FakeCuda(FakeStreams):
     def _cuDeviceGetName(self, length, device):
         return b"Fake GPU".ljust(length, b"\0")
 
+    def _cuDeviceGetUuid(self, device):
+        return SimpleNamespace(bytes=UUID)
+
     def _cuDeviceGetAttribute(self, attribute, device):
         return self.attributes[attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]
 
     def _cuDevicePrimaryCtxRetain(self, device):
         self.contexts += 1
         return CONTEXT + device
+
+    def _cuDevicePrimaryCtxGetState(self, device):
+        return self.flags, int(self.active or self.contexts > 0)
+
+    def _cuDevicePrimaryCtxSetFlags(self, device, flags):
+        assert not (self.active or self.contexts), "spoils captures in the context that there is"
+        self.flags = flags
 
     def _cuDevicePrimaryCtxRelease(self, device):
         self.contexts -= 1
@@ -294,26 +318,6 @@ class FakeCuda(FakeStreams):
 
     def _cuMemsetD8Async(self, to, value, nbytes, stream):
         self.queue(stream, lambda: ctypes.memset(to, value, nbytes), waits=False)
-
-    def map(self, address: int, nbytes: int, **kind) -> dict:
-        """Maps a piece of memory by virtual memory management; its attributes."""
-        self.unmap(address, nbytes)
-        found = {
-            "MEMORY_TYPE": 2,
-            "IS_GPU_DIRECT_RDMA_CAPABLE": 1,
-            "RANGE_START_ADDR": address,
-            "RANGE_SIZE": nbytes,
-            "BUFFER_ID": next(self._handles),
-            "UNORDERED": True,
-            **kind,
-        }
-        self.mapped[address] = nbytes, found
-        return found
-
-    def unmap(self, address: int, nbytes: int) -> None:
-        """Takes away what is mapped in a range."""
-        for at in [at for at in self.mapped if address <= at < address + nbytes]:
-            del self.mapped[at]
 
     def _cuPointerGetAttributes(self, count, attributes, address):
         names = [each.name.removeprefix("CU_POINTER_ATTRIBUTE_") for each in attributes]

@@ -13,6 +13,7 @@ import contextlib
 import gc
 import threading
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ import pytest
 import peerdma
 from peerdma.cuda import driver as cuda_driver
 from peerdma.cuda.arrays import CudaArrays, wait_for_producer
+from peerdma.cuda.device import CudaDevice
 from peerdma.cuda.driver import Driver
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.cuda.memory import from_cuda, register
@@ -28,7 +30,7 @@ from tests.host.board.launch_helpers import LAUNCHING
 from tests.host.board.streams import PATIENCE, unused
 from tests.host.board.test_stream_queue import wait_for_threads
 from tests.host.conftest import CUDA
-from tests.host.cuda.fake_cuda import fake_driver
+from tests.host.cuda.fake_cuda import VIRTUAL, fake_driver
 from tests.host.cuda.test_bindings import called
 
 NBYTES = 4096
@@ -37,7 +39,7 @@ MODES = ("GLOBAL", "THREAD_LOCAL", "RELAXED")
 ELSEWHERE = {"cuDriverGetVersion", "cuInit", "cuGetErrorString"}
 #: They spoil captures in every mode, and have tests of their own: what is called once, see
 #: `CudaDevice.order_copies`, and only while a stream waits for a board, see `wait_for_all`.
-SPOILING = {"cuCtxSetFlags", "cuCtxSynchronize"}
+SPOILING = {"cuCtxSetFlags", "cuCtxSynchronize", "cuDevicePrimaryCtxSetFlags"}
 
 
 class Recorder:
@@ -143,7 +145,9 @@ def kernels(bench):
 
 
 def pins(bench):
-    with bench.gpu.surface(1 << 16) as surface:
+    # As in a context that another library has made.
+    unordered = mock.patch.object(CudaDevice, "copies_ordered", False)
+    with unordered, bench.gpu.surface(1 << 16) as surface:
         surface.acquire()
         surface.release()
         with contextlib.suppress(peerdma.UnsupportedError):  # a GPU that exports nothing
@@ -152,10 +156,16 @@ def pins(bench):
         pass
 
 
+def exports(bench):
+    (extent,) = bench.kept.extents()
+    with extent.gpu_file():
+        pass
+
+
 def copies_are_ordered_by_the_context(bench):
     """The flag is set already, as by the first pin that needs it."""
     with bench.device.current():
-        bench.device._order_all_copies("test")
+        bench.device.order_all_copies("test")
 
 
 def flushes(bench):
@@ -217,10 +227,11 @@ TABLE = {
     opens_and_closes: """
         cuDeviceGetCount cuDeviceGet cuDeviceGetName cuDeviceGetAttribute cuDevicePrimaryCtxRetain
         cuDevicePrimaryCtxRelease cuCtxPushCurrent cuCtxPopCurrent cuStreamCreate cuStreamDestroy
-        cuThreadExchangeStreamCaptureMode""",
+        cuThreadExchangeStreamCaptureMode cuDevicePrimaryCtxGetState""",
     memory_of_the_gpu: """
-        cuMemAlloc cuMemFree cuMemsetD8Async cuStreamSynchronize cuMemcpyHtoDAsync
-        cuMemcpyDtoHAsync""",
+        cuMemGetAllocationGranularity cuMemCreate cuMemRelease cuMemAddressReserve
+        cuMemAddressFree cuMemMap cuMemUnmap cuMemSetAccess cuMemAlloc cuMemFree
+        cuMemsetD8Async cuStreamSynchronize cuMemcpyHtoDAsync cuMemcpyDtoHAsync""",
     memory_of_the_host: "cuMemHostRegister cuMemHostUnregister cuMemHostGetDevicePointer",
     memory_of_cuda: "cuMemHostAlloc cuMemFreeHost cuMemHostGetDevicePointer",
     collected: "cuMemFree cuMemHostUnregister",
@@ -228,6 +239,9 @@ TABLE = {
         cuModuleLoadData cuModuleUnload cuModuleGetFunction cuLaunchKernel
         cuOccupancyMaxActiveBlocksPerMultiprocessor""",
     pins: "cuPointerSetAttribute cuMemGetHandleForAddressRange",
+    exports: """
+        cuMemRetainAllocationHandle cuMemGetAllocationPropertiesFromHandle
+        cuMemExportToShareableHandle cuMemRelease cuDeviceGetUuid""",
     copies_are_ordered_by_the_context: "cuCtxGetFlags",
     flushes: "cuFlushGPUDirectRDMAWrites",
     arrays_of_others: "cuPointerGetAttributes cuPointerGetAttribute cuCtxGetCurrent",
@@ -254,6 +268,7 @@ def test_the_table_has_every_function_that_the_library_calls():
 def test_every_call_is_in_the_relaxed_mode_or_asks_only():
     """By the source: CUDA's bindings are called through `Driver`, or in a block of its modes."""
     direct = {"driver.py", "device.py", "memory.py", "stream_queue.py", "program.py"}
+    direct |= {"exported.py"}
     for path in Path(cuda_driver.__file__).parent.glob("*.py"):
         names = {
             node.attr
@@ -271,6 +286,7 @@ def bench(request, monkeypatch):
         real = cuda_driver.load()
     else:
         request.getfixturevalue("cuda_api").frees_wait = True
+        request.getfixturevalue("cuda_api").attributes.update(VIRTUAL)
         real = fake_driver(request.getfixturevalue("cuda_api"))
     names: set[str] = set()
     recorded = Recorder(real.api, names), real.nvrtc, real.version, Recorder(real.library, names)
@@ -279,6 +295,8 @@ def bench(request, monkeypatch):
         monkeypatch.setattr(f"peerdma.cuda.{module}.load", lambda: driver)
     with contextlib.ExitStack() as undo:
         board = undo.enter_context(peerdma.open("sim", arguments=LAUNCHING))
+        # This process copies, which is what calls CUDA.
+        monkeypatch.setattr(board._backend._platform.client, "maps_gpus", False)
         bench = Bench(board, driver, names, undo)
         # CUDA may wait for all streams when it loads a kernel at its first launch.
         kernels(bench)
@@ -349,6 +367,7 @@ def test_the_flag_that_spoils_captures_is_set_once_and_refused_in_words(cuda_api
     memory = np.zeros(2 * 4096, np.uint8)
     start = memory.ctypes.data + -memory.ctypes.data % 4096
     cuda_api.map(start, 4096)
+    cuda_api.active = True
     driver = fake_driver(cuda_api)
     with CudaGpu(0, "device", driver=driver) as gpu, gpu.surface(NBYTES) as own:
         array = Array(own)

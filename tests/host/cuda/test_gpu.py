@@ -17,6 +17,7 @@ from tests.host.cuda.fake_cuda import (
     CONSUMER,
     DISCRETE,
     INTEGRATED,
+    VIRTUAL,
     FakeCuda,
     Result,
     fake_driver,
@@ -55,9 +56,11 @@ def test_an_integrated_gpu_has_no_memory_of_its_own(cuda_api):
         opened(cuda_api, "device")
 
 
+@pytest.mark.parametrize("attributes", [VIRTUAL, DISCRETE], ids=["virtual", "blocks"])
 @pytest.mark.parametrize("nbytes", [1, 65_536, 65_537, 1 << 20])
-def test_surfaces_have_gpu_pages_of_their_own(cuda_api, nbytes):
-    """The stand-in aligns to 512 bytes only, as CUDA may."""
+def test_surfaces_have_gpu_pages_of_their_own(cuda_api, nbytes, attributes):
+    """The stand-in aligns blocks to 512 bytes only, as CUDA may."""
+    cuda_api.attributes.update(attributes)
     with opened(cuda_api) as gpu:
         surfaces = [gpu.surface(nbytes) for _ in range(5)]
         pages = set()
@@ -248,6 +251,7 @@ def test_copies_of_mapped_memory_are_ordered_by_the_context(cuda_api, version, s
     cuda_api.map(start, 4096)
     cuda_api.map(start + 4096, 4096)
     cuda_api.flags |= set_before
+    cuda_api.active = True
     before = cuda_api.flags
     driver = fake_driver(cuda_api)
     driver.version = version
@@ -272,6 +276,7 @@ def test_copies_of_mapped_memory_are_ordered_by_the_context(cuda_api, version, s
 
 
 def test_copies_that_cannot_be_ordered_are_refused_in_words(cuda_api):
+    cuda_api.active = True
     with opened(cuda_api) as gpu, gpu.surface(10) as surface:
         for function in ("cuPointerSetAttribute", "cuCtxSetFlags"):
             cuda_api.failures[function] = 0, Result.CUDA_ERROR_NOT_SUPPORTED
@@ -318,9 +323,15 @@ def test_nothing_is_left_when_the_kernels_for_tests_fail(cuda_api, function):
     ("memory", "function"),
     [
         ("device", "cuCtxPushCurrent"),
-        ("device", "cuMemAlloc"),
+        ("virtual", "cuMemGetAllocationGranularity"),
+        ("virtual", "cuMemCreate"),
+        ("virtual", "cuMemAddressReserve"),
+        ("virtual", "cuMemMap"),
+        ("virtual", "cuMemSetAccess"),
         ("device", "cuMemsetD8Async"),
         ("device", "cuStreamSynchronize"),
+        ("device", "cuMemAlloc"),
+        ("virtual", "cuMemsetD8Async"),
         ("host", "cuCtxPushCurrent"),
         ("host", "cuMemHostRegister"),
         ("host", "cuMemHostGetDevicePointer"),
@@ -329,15 +340,17 @@ def test_nothing_is_left_when_the_kernels_for_tests_fail(cuda_api, function):
     ],
 )
 def test_nothing_is_left_when_a_surface_fails(cuda_api, memory, function):
-    if memory == "integrated":
-        cuda_api.attributes.update(INTEGRATED)
+    kinds = {"integrated": (INTEGRATED, "host"), "virtual": (VIRTUAL, "device")}
+    attributes, memory = kinds.get(memory, ({}, memory))
+    cuda_api.attributes.update(attributes)
     files = open_files()
-    with opened(cuda_api, "host" if memory == "integrated" else memory) as gpu:
+    with opened(cuda_api, memory) as gpu:
         taken = len(cuda_api.memory)
         cuda_api.failures[function] = 0, Result.CUDA_ERROR_OUT_OF_MEMORY
         with pytest.raises(peerdma.CudaError, match=f"{function} failed with CUDA_ERROR_OUT"):
             gpu.surface(5000)
         assert len(cuda_api.memory) == taken and not cuda_api.registered
+        assert not (cuda_api.handles or cuda_api.reserved or cuda_api.mapped)
         assert open_files() == files
         gpu.surface(5000).close()
 
@@ -419,13 +432,20 @@ def test_threads_share_a_gpu(cuda_api):
     assert not errors
 
 
-def test_nothing_is_freed_while_a_kernel_watches(device_gpu, cuda_api):
+@pytest.mark.parametrize(
+    ("attributes", "taken", "free", "count"),
+    [(DISCRETE, "cuMemAlloc", "cuMemFree", 2), (VIRTUAL, "cuMemMap", "cuMemUnmap", 1)],
+    ids=["two blocks", "virtual"],
+)
+def test_nothing_is_freed_while_a_kernel_watches(cuda_api, attributes, taken, free, count):
     """CUDA would wait for the kernel: for a first block, too, that is not on a page of its own."""
-    idle = device_gpu.device.idle
-    idle.watch_begins()
-    device_gpu.surface(100).close()
-    gc.collect()
-    assert len(cuda_api.named("cuMemAlloc")) == 2
-    assert not cuda_api.named("cuMemFree")
-    idle.watch_ended()
-    assert len(cuda_api.named("cuMemFree")) == 2
+    cuda_api.attributes.update(attributes)
+    with opened(cuda_api) as gpu:
+        idle = gpu.device.idle
+        idle.watch_begins()
+        gpu.surface(100).close()
+        gc.collect()
+        assert len(cuda_api.named(taken)) == count
+        assert not cuda_api.named(free)
+        idle.watch_ended()
+        assert len(cuda_api.named(free)) == count

@@ -11,7 +11,7 @@ import peerdma
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.memory import dlpack
 from peerdma.testing import pattern
-from tests.host.conftest import CUDA
+from tests.host.conftest import CUDA, simulated_path
 from tests.host.cuda import libraries
 from tests.host.cuda.fake_cuda import CONTEXT, fake_driver
 
@@ -116,7 +116,8 @@ def test_a_registered_array_goes_through_the_board(board, shared_gpu, library, m
         board.pin(d) as pinned_target,
     ):
         transfer = board.copy(pinned_source, pinned_target)
-    assert transfer.path == (peerdma.DataPath.STAGED, peerdma.DataPath.STAGED)
+        expected = simulated_path(pinned_source), simulated_path(pinned_target)
+    assert transfer.path == expected
     assert (library.read(target) == content).all()
 
 

@@ -71,7 +71,7 @@ def test_a_board_is_opened_used_and_closed(way):
     assert board.function.identity == (0x10EE, 0x7021, 0x10EE, 0x5045)
     assert board.function.interrupt is Irq.MSIX
     memory = array()
-    (window,), path = board.map(memory)
+    (window,), path, _ = board.map(memory)
     # The virtual address is the bus address, and whole pages are mapped.
     assert (window.address, window.nbytes) == (memory.address, 10_000)
     assert way.mapped == {window.base: (window.base, window.size, 3)}
@@ -90,7 +90,7 @@ def test_read_only_memory_is_mapped_for_reading(way):
     board = VfioPlatform(ADDRESS)
     memory = np.zeros(100, np.uint8)
     memory.flags.writeable = False
-    (window,), _ = board.map(HostArray(memory))
+    (window,), *_ = board.map(HostArray(memory))
     assert way.mapped[window.base][2] == 1
     board.function.close()
 
@@ -153,7 +153,7 @@ def test_memory_that_the_kernel_refuses(way, number, words):
         board.map(memory)
     assert caught.value.errno == number
     way.failures.clear()
-    (window,), _ = board.map(memory)  # at the address that was free again
+    (window,), *_ = board.map(memory)  # at the address that was free again
     assert window.address == memory.address
     board.function.close()
 
@@ -176,7 +176,7 @@ def test_bus_addresses_that_are_reserved_are_not_used(way):
 def test_kernels_that_tell_no_ranges(kernel):
     kernel.ranges = None
     board = VfioPlatform(ADDRESS)
-    (window,), _ = board.map(array())
+    (window,), *_ = board.map(array())
     assert 0x1000_0000 <= window.base < 1 << 39
     board.function.close()
 
@@ -203,7 +203,7 @@ def test_addresses_are_taken_and_released():
 )
 def test_a_board_that_the_system_takes_is_given_back_at_once(way, irq, words):
     board = VfioPlatform(ADDRESS)
-    (window,), _ = board.map(array())
+    (window,), *_ = board.map(array())
     board.ring(4096)
     assert way.master
     os.eventfd_write(way.eventfds[irq], 1)
@@ -232,7 +232,7 @@ def test_a_board_that_the_system_takes_is_given_back_at_once(way, irq, words):
 def test_memory_that_the_kernel_does_not_unmap(way):
     """The board is given up, which unmaps all."""
     board = VfioPlatform(ADDRESS)
-    (window,), _ = board.map(array())
+    (window,), *_ = board.map(array())
     failures = {"IOMMU_UNMAP_DMA": errno.EIO, "IOAS_UNMAP": errno.EIO}
     way.failures |= failures
     board.unmap([window])
