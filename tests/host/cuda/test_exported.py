@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Surfaces in virtual memory, and files of GPU memory, on the stand-in for CUDA."""
 
+import gc
 import os
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -112,6 +114,23 @@ def test_a_piece_in_the_middle_is_found_whole(cuda_api):
             assert whole_part(driver, at + grain * GRAIN + 5, GRAIN) == (at, size * GRAIN)
         at += size * GRAIN
     cuda_api.mapped.clear()
+
+
+def test_memory_for_cupy_is_a_surface_that_it_keeps(device_gpu, cuda_api, monkeypatch):
+    """CuPy frees what its allocator gave when nothing refers to it any more."""
+    taken = []
+    cuda = SimpleNamespace(
+        UnownedMemory=lambda *given: taken.append(given) or given,
+        MemoryPointer=lambda memory, offset: (memory, offset),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    (address, nbytes, surface, index), offset = device_gpu.cupy_allocator(5000)
+    assert (nbytes, index, offset) == (5000, 0, 0) and address == surface.device_address
+    assert len(cuda_api.mapped) == 1
+    taken.clear()
+    del surface
+    gc.collect()
+    assert not cuda_api.mapped
 
 
 def test_an_array_of_several_pieces_is_several_files(device_gpu, cuda_api):
