@@ -112,26 +112,34 @@ def exported(device: CudaDevice, address: int, nbytes: int) -> Iterator[GpuFile]
     """
     action = f"export the memory at {address:#x}"
     with contextlib.ExitStack() as undo:
-        if device.driver.version >= _HAS_MMAP and device.attribute("DMA_BUF_MMAP_SUPPORTED"):
-            fd, skip, whole = export_range(device, address, nbytes, action)
-            undo.callback(os.close, fd)
-            yield GpuFile(fd, whole, skip, 0, device.uuid(), True)
-            return
-        driver = device.driver
-        call = functools.partial(driver.call, action=action)
         try:
-            with device.current():
-                handle = call("cuMemRetainAllocationHandle", address)
-                undo.callback(device.quietly, "cuMemRelease", handle)
-                properties = call("cuMemGetAllocationPropertiesFromHandle", handle)
-                base, nbytes = whole_part(driver, address, _grain(device, properties, action))
-                fd = int(call("cuMemExportToShareableHandle", handle, _file(driver.api), 0))
+            if device.driver.version >= _HAS_MMAP and device.attribute("DMA_BUF_MMAP_SUPPORTED"):
+                fd, offset, whole = export_range(device, address, nbytes, action)
+                undo.callback(os.close, fd)
+                file = GpuFile(fd, whole, offset, 0, device.uuid(), True)
+            else:
+                file = _allocation(device, address, undo, action)
         except CudaError as error:
             raise UnsupportedError(
                 "CUDA exports no file of it for other processes, as of memory of cudaMalloc "
                 f"({error.name}). A surface has one if peerdma was the first in this process to "
                 "use the GPU, and a tensor of PyTorch with expandable_segments:True"
             ) from None
-        undo.callback(os.close, fd)
-        identity = driver.identity(address)
-        yield GpuFile(fd, nbytes, address - base, identity, device.uuid(), False)
+        yield file
+
+
+def _allocation(
+    device: CudaDevice, address: int, undo: contextlib.ExitStack, action: str
+) -> GpuFile:
+    """The file of the allocation that an address is in, which `undo` closes."""
+    driver = device.driver
+    call = functools.partial(driver.call, action=action)
+    with device.current():
+        handle = call("cuMemRetainAllocationHandle", address)
+        undo.callback(device.quietly, "cuMemRelease", handle)
+        properties = call("cuMemGetAllocationPropertiesFromHandle", handle)
+        base, nbytes = whole_part(driver, address, _grain(device, properties, action))
+        fd = int(call("cuMemExportToShareableHandle", handle, _file(driver.api), 0))
+    undo.callback(os.close, fd)
+    identity = driver.identity(address)
+    return GpuFile(fd, nbytes, address - base, identity, device.uuid(), False)

@@ -127,6 +127,7 @@ int Memory::map_gpu(uint64_t address, uint64_t size, bool readable, bool writabl
             if (!found.base) found.why = std::string("mmap of its dma-buf: ") + strerror(errno);
         } else {
             found = vulkan::map(drivers, file.device, file.fd, file.size);
+            if (found.gpu) gpus_[file.device] = found.gpu;
         }
         if (!found.base) {
             why = found.why;

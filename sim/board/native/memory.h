@@ -43,7 +43,7 @@ public:
                 uint64_t offset, const std::vector<std::string> &drivers, std::string &why);
     // Removes all windows, and parts of windows, in [address, address + size); 2^64 may be the end.
     void unmap(uint64_t address, uint64_t size);
-    void clear() { windows_.clear(), files_.clear(), gpu_files_.clear(); }
+    void clear() { windows_.clear(), files_.clear(), gpu_files_.clear(), gpus_.clear(); }
 
     // Where the first bytes of [address, address + n) are; n > 0.
     Piece find(uint64_t address, size_t n, bool write) const;
@@ -69,6 +69,7 @@ private:
     // Behind an IOMMU the client maps a file page by page; here each file is mapped once.
     std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<Backing>> files_;
     std::map<uint64_t, std::weak_ptr<Backing>> gpu_files_;  // by identity
+    std::map<vulkan::Uuid, std::shared_ptr<void>> gpus_;    // in use since the last clear()
 };
 
 using Copy = void (*)(uint8_t *to, const uint8_t *from, size_t n);

@@ -180,9 +180,9 @@ Mapping map(const std::vector<std::string> &drivers, const Uuid &device, int fd,
         auto gpu = open(drivers, device);
         Memory memory = 0;
         uint8_t *base = gpu->map(fd, size, &memory);
-        return {{base, [gpu, memory](uint8_t *) { gpu->free(memory); }}, ""};
+        return {{base, [gpu, memory](uint8_t *) { gpu->free(memory); }}, "", gpu};
     } catch (const std::runtime_error &error) {
-        return {nullptr, error.what()};
+        return {nullptr, error.what(), nullptr};
     }
 }
 

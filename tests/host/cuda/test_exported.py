@@ -89,7 +89,9 @@ def test_where_dma_bufs_can_be_mapped_they_are_the_files(device_gpu, cuda_api):
         with extent.gpu_file() as file:
             assert (file.identity, file.mappable, file.offset) == (0, True, 0)
             assert file.nbytes >= 100
-    assert cuda_api.named("cuMemGetHandleForAddressRange")
+        cuda_api.failures["cuMemGetHandleForAddressRange"] = 0, Result.CUDA_ERROR_NOT_SUPPORTED
+        with pytest.raises(peerdma.UnsupportedError, match="CUDA_ERROR_NOT_SUPPORTED"):
+            extent.gpu_file().__enter__()
 
 
 def test_memory_frees_when_nothing_on_the_gpu_uses_it(device_gpu, cuda_api):
