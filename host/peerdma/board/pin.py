@@ -76,7 +76,7 @@ class Pin(OneProcess):
     provider : str
         Behind the kernel driver, which of its providers pinned it: ``"dmabuf"``, ``"nvp2p"``,
         ``"pages"``; with the reason if GPU memory was not pinned as a dma-buf. On a simulated
-        board, how that reaches a GPU's memory, or why it does not.
+        board, why that does not reach a GPU's memory by itself; empty if it does.
     """
 
     def __init__(

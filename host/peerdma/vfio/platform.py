@@ -26,7 +26,7 @@ class Window(NamedTuple):
 class Mapping(NamedTuple):
     """Memory that is mapped: its windows, in order, and the path of the bytes.
 
-    `provider` is how the board reaches a GPU's memory, or why it does not.
+    `provider` says why the board does not reach a GPU's memory by itself; it is empty otherwise.
     """
 
     windows: list[Window]

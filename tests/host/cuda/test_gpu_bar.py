@@ -2,6 +2,7 @@
 """GPU memory that the simulated board maps: the library, with stand-ins for CUDA and Vulkan."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,18 @@ def test_arrays_of_others_in_virtual_memory(board, device_gpu, cuda_loaded):
         assert not found[:4104].any() and not found[104_104:].any()
         del a, b
         board.close()
+
+
+def test_a_board_that_is_killed_in_the_middle_of_a_copy_is_named(vulkan, device_gpu, cuda_loaded):
+    with device_gpu.surface(16 << 20) as src, device_gpu.surface(16 << 20) as dst:
+        with peerdma.open("sim") as board:
+            job = board.submit(src, dst)
+            os.kill(board._backend._platform._process._process.pid, signal.SIGKILL)
+            with pytest.raises(peerdma.BoardLost):
+                job.result(60)
+            del job
+        src.fill(1)
+        device_gpu.verify(src, seed=1)
 
 
 class Middle:
