@@ -237,7 +237,7 @@ class CudaDevice:
             except CudaError as error:
                 if error.name != "CUDA_ERROR_NOT_SUPPORTED":
                     raise
-                self.order_all_copies(action)
+                self._order_all_copies(action)
 
     def _order_copies_from_the_start(self, action: str) -> None:
         """Has the context order all copies with DMA, if there is none yet: no stream captures."""
@@ -256,7 +256,7 @@ class CudaDevice:
         flags = int(self.driver.call("cuCtxGetFlags", action="look up the context's flags"))
         return flags & self._ordered != 0
 
-    def order_all_copies(self, action: str) -> None:
+    def _order_all_copies(self, action: str) -> None:
         """As `order_copies`, of all memory. The context must be current; raises the same."""
         call = self.driver.call
         try:

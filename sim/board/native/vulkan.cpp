@@ -111,8 +111,7 @@ private:
         }
         if (!physical_)
             fail("Vulkan does not have this GPU (" + std::to_string(count) +
-                 " devices): of an MIG instance it has none, and a container needs the driver's "
-                 "\"graphics\" capability");
+                 " devices): of an MIG instance it has none");
         ExternalBufferInfo info = {{kPhysicalDeviceExternalBufferInfo}, 0,
                                    kTransferSource | kTransferDestination, kOpaqueFd};
         ExternalBufferProperties can = {{kExternalBufferProperties}, 0, 0, 0};
@@ -168,9 +167,9 @@ std::shared_ptr<Gpu> open(const std::vector<std::string> &drivers, const Uuid &d
             why += (why.empty() ? "" : "; ") + std::string(error.what());
         }
     }
-    fail(why.empty() ? "there is no Vulkan here: neither its loader (libvulkan.so.1) nor the "
-                       "description of a driver (icd.d)"
-                     : why);
+    fail("the board found no Vulkan that has it (" + why +
+         "). Install NVIDIA's driver with its graphics libraries; a container needs the driver's "
+         "\"graphics\" capability (NVIDIA_DRIVER_CAPABILITIES)");
 }
 
 }  // namespace

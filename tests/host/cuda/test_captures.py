@@ -165,7 +165,7 @@ def exports(bench):
 def copies_are_ordered_by_the_context(bench):
     """The flag is set already, as by the first pin that needs it."""
     with bench.device.current():
-        bench.device.order_all_copies("test")
+        bench.device._order_all_copies("test")
 
 
 def flushes(bench):
