@@ -3,10 +3,11 @@
 """Kernel, board, kernel: a kernel makes data, has the board copy it, and checks what has arrived.
 
 Nothing of this program runs in between: the kernel itself starts each copy, by a launch queue, and
-sees it end. With --memory device, a simulated board has a thread of this program copy from and to
-the GPU, which is said. On a CUDA GPU the kernel is compiled by NVRTC, and copies of a graph follow,
-which is launched again and again while the source changes. On the emulated GPU it is the same
-source, compiled as C++ by g++; its threads are the CPU's, and there is no graph.
+sees it end. With --memory device, a simulated board that does not reach the GPU's memory has a
+thread of this program copy from and to it, which is said. On a CUDA GPU the kernel is compiled by
+NVRTC, and copies of a graph follow, which is launched again and again while the source changes. On
+the emulated GPU it is the same source, compiled as C++ by g++; its threads are the CPU's, and there
+is no graph.
 
 Without a board this starts a simulated one that has launch queues.
 """

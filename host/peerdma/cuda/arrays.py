@@ -125,13 +125,11 @@ class CudaArrays:
             If no board could reach it; says what to do.
         """
         driver = self._loaded()
-        kind, managed, index = driver.pointer_attributes(
-            array.address, "MEMORY_TYPE", "IS_MANAGED", "DEVICE_ORDINAL"
-        )
+        kind, managed = driver.pointer_attributes(array.address, "MEMORY_TYPE", "IS_MANAGED")
         host = int(driver.api.CUmemorytype.CU_MEMORYTYPE_HOST)
         if kind == host and not managed:
             return None
-        device = self.device(max(0, index) if kind else 0)
+        device = self.device(driver.device_index(array.address))
         action = f"pin {array.nbytes} bytes at {array.address:#x} of a GPU's memory"
         _, parts = reachable(device, array._replace(on_gpu=True), action)
         if block is None:
@@ -140,8 +138,7 @@ class CudaArrays:
 
     def wait(self, array: Any, address: int, action: str) -> None:
         """Waits for the work that has to finish before an array at an address is used."""
-        (index,) = self._loaded().pointer_attributes(address, "DEVICE_ORDINAL")
-        wait_for_producer(self.device(max(0, index)), array, action)
+        wait_for_producer(self.device(self._loaded().device_index(address)), array, action)
 
     def current_device(self) -> CudaDevice:
         """The device whose context is the thread's current one, else the first."""

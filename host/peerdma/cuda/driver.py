@@ -154,6 +154,18 @@ class Driver:
         # cuPointerGetAttribute, without the s, fails for a pointer that CUDA does not know.
         return self.pointer_attributes(address, "MEMORY_TYPE")[0]
 
+    def device_index(self, address: int) -> int:
+        """Number of the device that memory is on; 0 if CUDA does not know the address.
+
+        Not by the bindings: several of their versions answer 0 for any device (cuda-python 2928).
+        """
+        attribute = self.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        found = ctypes.c_int()
+        status = self.library.cuPointerGetAttribute(
+            ctypes.byref(found), int(attribute), ctypes.c_uint64(address)
+        )
+        return 0 if status else max(0, found.value)
+
     def identity(self, address: int) -> int:
         """BUFFER_ID of the memory at an address, which no other ever has; 0 if CUDA knows none."""
         # Called before each transfer of an array.

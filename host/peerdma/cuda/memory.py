@@ -288,12 +288,12 @@ def _reachable(device: CudaDevice, array: ExternalArray, action: str) -> int:
         return kind
     if kind != int(driver.api.CUmemorytype.CU_MEMORYTYPE_DEVICE):
         raise refuse("it is memory of the host", "Register it as a numpy array")
+    other = driver.device_index(array.address)
+    if other != device.index:
+        step = f'Register it with that GPU: gpu("cuda:{other}")'
+        raise refuse(f"it is in GPU {other}, this is GPU {device.index}", step)
     # Memory of a pool, or of virtual memory management, belongs to no context.
     if context and context != int(device.context):
-        other = driver.device_of(context)
-        if other != device.index:
-            step = f'Register it with that GPU: gpu("cuda:{other}")'
-            raise refuse(f"it is in GPU {other}, this is GPU {device.index}", step)
         raise refuse(
             "it belongs to another CUDA context than the primary one",
             "Allocate it in that, as the CUDA runtime, PyTorch and CuPy do",

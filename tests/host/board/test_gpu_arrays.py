@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 
 import peerdma
+from peerdma.cuda.arrays import CudaArrays
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.memory import dlpack
+from peerdma.memory.external import describe
 from tests.host.conftest import CUDA
 from tests.host.cuda import libraries
-from tests.host.cuda.fake_cuda import CONTEXT
+from tests.host.cuda.fake_cuda import CONTEXT, DISCRETE, VIRTUAL
 
 NBYTES = 5000
 LIBRARIES = {"stand-in": libraries.StandIn, **(libraries.present() if CUDA else {})}
@@ -38,6 +40,30 @@ def own_board(library):
     """A simulated board that knows this CUDA."""
     with peerdma.open("sim") as board:
         yield board
+
+
+@pytest.mark.parametrize("attributes", [DISCRETE, VIRTUAL], ids=["cudaMalloc", "virtual"])
+def test_an_array_is_of_the_gpu_that_has_it(cuda_loaded, attributes):
+    """Not of the first, as DEVICE_ORDINAL of the bindings has it: what a board maps is another."""
+    cuda_loaded.devices = 2
+    cuda_loaded.attributes.update(attributes)
+    arrays = CudaArrays()
+    with CudaGpu(0, "device") as one, CudaGpu(1, "device") as two:
+        for gpu, other in ((one, two), (two, one)):
+            array = libraries.StandIn(gpu).make(random_bytes())
+            external = describe(array, "use it")
+            memory = arrays.memory(external, arrays.block(external.address))
+            assert memory.cuda_device.index == gpu.index
+            if attributes is VIRTUAL:
+                (extent,) = memory.extents()
+                with extent.gpu_file() as file:
+                    assert file.device == gpu.device.uuid() != other.device.uuid()
+                del extent, file
+            with pytest.raises(peerdma.PinError, match=f"in GPU {gpu.index}, this is"):
+                other.register(array)
+            gpu.register(array).close()
+            del array, external, memory
+    arrays.close()
 
 
 def test_arrays_in_gpu_memory_are_arguments(library, own_board):

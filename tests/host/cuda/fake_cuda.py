@@ -131,6 +131,7 @@ class FakeCuda(FakeVirtual, FakeStreams):
         self.CUpointer_attribute = names(
             "CUpointer_attribute", *(f"CU_POINTER_ATTRIBUTE_{name}" for name in pointer.split())
         )
+        self.library.cuPointerGetAttribute = self._device_of_memory
         self.CUmemorytype = SimpleNamespace(CU_MEMORYTYPE_HOST=1, CU_MEMORYTYPE_DEVICE=2)
         self.CUctx_flags = SimpleNamespace(CU_CTX_SYNC_MEMOPS=128)
         self.CUmemRangeFlags = SimpleNamespace(CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE=1)
@@ -211,7 +212,7 @@ class FakeCuda(FakeVirtual, FakeStreams):
         return b"Fake GPU".ljust(length, b"\0")
 
     def _cuDeviceGetUuid(self, device):
-        return SimpleNamespace(bytes=UUID)
+        return SimpleNamespace(bytes=UUID[:-1] + bytes([UUID[-1] + device]))
 
     def _cuDeviceGetAttribute(self, attribute, device):
         return self.attributes[attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]
@@ -273,7 +274,8 @@ class FakeCuda(FakeVirtual, FakeStreams):
         self.memory[at] = data
         self.kinds[at] = {
             "MEMORY_TYPE": 2,
-            "CONTEXT": CONTEXT,
+            "CONTEXT": self._stack()[-1],
+            "DEVICE": self._stack()[-1] % 16,
             "IS_GPU_DIRECT_RDMA_CAPABLE": 1,
             "RANGE_START_ADDR": at,
             "RANGE_SIZE": nbytes,
@@ -340,6 +342,15 @@ class FakeCuda(FakeVirtual, FakeStreams):
         (found,) = self._cuPointerGetAttributes(1, [attribute], address)
         kind = self._kind(address) or {}
         return found if kind.get("MEMORY_TYPE") else Result.CUDA_ERROR_INVALID_VALUE
+
+    def _device_of_memory(self, found, attribute, address):
+        """As the driver's own function; DEVICE_ORDINAL is 0 by the bindings, as by several."""
+        assert attribute == self.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        kind = self._kind(address.value) or {}
+        if not kind.get("MEMORY_TYPE"):
+            return Result.CUDA_ERROR_INVALID_VALUE
+        found._obj.value = kind.get("DEVICE", 0)
+        return 0
 
     def _cuPointerSetAttribute(self, value, attribute, address):
         unordered = (self._kind(address) or {}).get("UNORDERED")

@@ -127,7 +127,7 @@ class FakeVirtual:
         assert (offset, flags, piece.nbytes) == (0, 0, nbytes)
         _mmap(address, nbytes, piece.fd)
         piece.users += 1
-        self.map(address, nbytes, PIECE=piece)
+        self.map(address, nbytes, PIECE=piece, DEVICE=piece.properties.location.id)
 
     def _cuMemUnmap(self, address, nbytes):
         _mmap(address, nbytes)

@@ -177,7 +177,7 @@ DEVICE = {"MEMORY_TYPE": 2, "IS_GPU_DIRECT_RDMA_CAPABLE": 1}
         (Interface(), {"MEMORY_TYPE": 1}, "memory of the host. Register it as a numpy array"),
         (
             Interface(),
-            DEVICE | {"CONTEXT": CONTEXT + 3},
+            DEVICE | {"CONTEXT": CONTEXT + 3, "DEVICE": 3},
             r'in GPU 3, this is GPU 0. .*gpu\("cuda:3"\)',
         ),
         (Interface(), DEVICE | {"CONTEXT": CONTEXT + 16}, "another CUDA context than the primary"),
