@@ -42,7 +42,7 @@ from .read.placement_switch import PlacementSwitch
 from .records import JOB_BYTES, RAM_ADDRESS_BITS, WriteToken, offset_bits
 from .registers.bank import field
 from .registers.extension import ExtensionBlock
-from .seam import WIDTH, Block, SeamSignature
+from .seam import BUS_WIDTH, Block, SeamSignature
 from .stream.axi_stream import UserPorts
 from .stream.pair import StreamPair
 from .stream.user_blocks import Axis, FrameBlock, PassThrough, UserBlock
@@ -168,8 +168,8 @@ class Core(wiring.Component):
     """
 
     def __init__(self, block: Block, config: CoreConfig = CoreConfig(), *, shared: bool = False):
-        if block.width != WIDTH:
-            raise ValueError(f"the engine is {WIDTH} bits wide, the PCIe block {block.width}")
+        if config.launch_queues and block.width > BUS_WIDTH:
+            raise ValueError(f"launch queues need a block of {BUS_WIDTH} bits, not {block.width}")
         if shared and config.launch_queues:
             raise ValueError("with launch queues, the channels have no port for another owner")
         self.block = block
@@ -194,7 +194,7 @@ class Core(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        config = self._config
+        config, width = self._config, self.block.width
         m.submodules.engine = engine = ReadEngine(
             clients=self._first_data + config.h2c,
             fetches=self._first_data,
@@ -203,17 +203,24 @@ class Core(wiring.Component):
             timeout_cycles=self._timeout_cycles,
             quarantine_timeouts=regs.QUARANTINE_TIMEOUTS,
             offset_bits=offset_bits(config.ram_size),
+            width=width,
         )
         m.submodules.arbiter = arbiter = RequestArbiter(
             writers=2,
+            width=width,
             transmit_buffers=self.block.transmit_buffers,
             credit_lag=self.block.credit_lag,
         )
-        m.submodules.writer = writer = Writer(config.pairs, offset_bits(config.ram_size))
-        m.submodules.ram = ram = CardRam(config.ram_size)
+        m.submodules.writer = writer = Writer(
+            config.pairs, offset_bits(config.ram_size), width=width
+        )
+        m.submodules.ram = ram = CardRam(config.ram_size, width)
         m.submodules.host = host = self._host()
         m.submodules.placements = placements = PlacementSwitch(
-            config.h2c + config.c2h, config.pairs, launch_queues=config.launch_queues > 0
+            config.h2c + config.c2h,
+            config.pairs,
+            width=width,
+            launch_queues=config.launch_queues > 0,
         )
         m.submodules.writes = writes = PieceWrites(config.c2h)
         h2c, c2h = self._channels(m, host)
@@ -276,7 +283,12 @@ class Core(wiring.Component):
         """The user streams."""
         config = self._config
         pairs = [
-            StreamPair(config.user, number=index, recorded=config.frame_records)
+            StreamPair(
+                config.user,
+                number=index,
+                width=self.block.width,
+                recorded=config.frame_records,
+            )
             for index in range(config.pairs)
         ]
         for index, pair in enumerate(pairs):
@@ -342,7 +354,11 @@ class Core(wiring.Component):
         """Of descriptors for all channels, then of launch queues, then of data of H2C channels."""
         config, data = self._config, self._first_data
         fetch = DescriptorFetch(
-            h2c=config.h2c, c2h=config.c2h, slots=config.slots, shared=self._shared
+            h2c=config.h2c,
+            c2h=config.c2h,
+            width=self.block.width,
+            slots=config.slots,
+            shared=self._shared,
         )
         m.submodules.fetch = ResetInserter(host.reset)(fetch)
         m.d.comb += fetch.limit.eq(host.read_limit)
@@ -370,7 +386,11 @@ class Core(wiring.Component):
         config, client = self._config, self._first_data - 1
         m.submodules.launch = launch = ResetInserter(host.reset)(
             LaunchQueues(
-                queues=config.launch_queues, h2c=config.h2c, c2h=config.c2h, pairs=config.pairs
+                queues=config.launch_queues,
+                h2c=config.h2c,
+                c2h=config.c2h,
+                pairs=config.pairs,
+                width=self.block.width,
             )
         )
         wiring.connect(m, host.launch_bus, launch.bus)
@@ -401,6 +421,7 @@ class Core(wiring.Component):
             clock_khz=config.clock_khz,
             capabilities=capabilities,
             user=config.user,
+            width=self.block.width,
             launch_queues=config.launch_queues,
             answers=config.extension,
         )
@@ -409,6 +430,7 @@ class Core(wiring.Component):
             c2h=config.c2h,
             pairs=config.pairs,
             tags=config.tags,
+            width=self.block.width,
             extension=extension,
             token=WriteToken.const({"record": 1}).as_value(),
             shared=self._shared,

@@ -30,7 +30,7 @@ from .registers.extension import ExtensionBlock
 from .registers.file import RegisterFile
 from .registers.soft_reset import SoftReset
 from .registers.user import UserRegisters
-from .seam import CompletionBeat, InterruptRequest, LinkState, RequestBeat, TargetBeat
+from .seam import InterruptRequest, LinkState
 from .write.record_writer import DirectRecordSignature, RecordWriter
 
 __all__ = ["HostInterface"]
@@ -45,6 +45,8 @@ class HostInterface(wiring.Component):
         Channels in each direction, and pairs of user streams.
     tags : int
         Tags of the read engine.
+    width : int
+        Bits of a beat at the seam.
     extension : ExtensionBlock
     token : int
         Token of the memory writes.
@@ -55,12 +57,12 @@ class HostInterface(wiring.Component):
 
     Members
     -------
-    target : In(stream of TargetBeat, always ready), target_np_ok : Out(1)
-    completion : Out(stream of CompletionBeat)
+    target : In(stream of beats of TargetHeader), target_np_ok : Out(1)
+    completion : Out(stream of beats of CompletionHeader)
     interrupt : Out(stream of InterruptRequest)
     link : In(LinkState)
         As at the seam.
-    request : Out(stream of RequestBeat)
+    request : Out(stream of beats of RequestHeader)
         Interrupt messages and writebacks.
     sent : In(1), dropped : In(1)
         The token of such a write came back, and whether the write was dropped.
@@ -96,25 +98,27 @@ class HostInterface(wiring.Component):
         c2h: int,
         pairs: int,
         tags: int,
+        width: int,
         extension: ExtensionBlock,
         token: int,
         shared: bool = False,
         launch_queues: bool = False,
     ):
         self._h2c, self._c2h = h2c, c2h
+        self._completer = Completer(width=width)
+        self._records = RecordWriter(1 + h2c + c2h, token, width=width, direct=launch_queues)
         self._launch_queues = launch_queues
         self._extension = extension
-        self._token = token
         self._shared = shared
         always = {"always_ready": True}
         super().__init__(
             {
-                "target": In(stream.Signature(TargetBeat, **always)),
+                "target": self._completer.signature.members["target"],
                 "target_np_ok": Out(1),
-                "completion": Out(stream.Signature(CompletionBeat)),
+                "completion": self._completer.signature.members["completion"],
                 "interrupt": Out(stream.Signature(InterruptRequest)),
                 "link": In(LinkState),
-                "request": Out(stream.Signature(RequestBeat)),
+                "request": self._records.signature.members["request"],
                 "sent": In(1),
                 "dropped": In(1),
                 "channels": Out(ChannelHostSignature(shared)).array(h2c + c2h),
@@ -149,10 +153,8 @@ class HostInterface(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         channels, extension = self.channels, self._extension
-        m.submodules.completer = completer = Completer()
-        m.submodules.records = records = RecordWriter(
-            1 + len(channels), self._token, direct=self._launch_queues
-        )
+        m.submodules.completer = completer = self._completer
+        m.submodules.records = records = self._records
         m.submodules.irq = irq = InterruptBlock(len(channels))
         m.submodules.user = user = UserRegisters()
         m.submodules.common = common = RegisterBank(regs.SGDMA_COMMON, bar=regs.BAR_DMA[0])

@@ -13,7 +13,7 @@ from amaranth.utils import exact_log2
 
 from peerdma import regs
 
-from .seam import WIDTH
+from .seam import BUS_WIDTH
 
 __all__ = [
     "FETCH_DESCRIPTORS",
@@ -31,8 +31,8 @@ __all__ = [
     "Outcome",
     "Piece",
     "PieceReport",
-    "Placement",
     "PlacementAddress",
+    "PushedWord",
     "ReadError",
     "ReadJob",
     "Retired",
@@ -256,8 +256,8 @@ def placement(width: int) -> data.StructLayout:
     )
 
 
-#: Of the engine's width.
-Placement = placement(WIDTH)
+#: A word of a descriptor that is pushed: of the register bus, at any width of the engine.
+PushedWord = placement(BUS_WIDTH)
 
 
 class WriteJob(data.Struct):

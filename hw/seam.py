@@ -6,16 +6,18 @@
 Four logical ports cross the seam, each a stream of beats whose header record is valid, and
 constant, from the first beat of a packet to its last:
 
-* requester out: our memory reads and writes (`RequestBeat`);
-* requester completions in: the answers to our reads (`CompletionBeat`);
-* completer requests in: reads and writes of our BARs (`TargetBeat`);
-* completer completions out: our answers (`CompletionBeat`).
+* requester out: our memory reads and writes (`RequestHeader`);
+* requester completions in: the answers to our reads (`CompletionHeader`);
+* completer requests in: reads and writes of our BARs (`TargetHeader`);
+* completer completions out: our answers (`CompletionHeader`).
 
 "Payload from lane 0" means that byte lane 0 of the first beat holds the byte at the packet's
 dword-aligned address; byte lane n of a beat is ``data[8*n:8*n+8]``, memory order. The PCIe
-block's own byte and dword order stays behind the seam. Both inbound streams are `always_ready`:
-the PCIe block advertises infinite completion credits in front of a finite buffer, so the core
-must never stall it.
+block's own byte and dword order stays behind the seam. Completions of our reads are
+`always_ready`: the PCIe block advertises infinite completion credits in front of a finite buffer,
+so the core must never stall it. Requests of the host are so at 64 bits, the width of the register
+bus; a wider block holds them while the core divides a beat into words, which depends on nothing
+else.
 
 Outbound, packets may follow each other without a gap. A request's first beat is offered for a cycle
 before it is taken, and its data counts from the second one on: a PCIe block begins with the header.
@@ -32,25 +34,25 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 __all__ = [
-    "WIDTH",
+    "BUS_WIDTH",
+    "WIDTHS",
     "Block",
-    "CompletionBeat",
     "CompletionHeader",
     "CompletionStatus",
     "InterruptRequest",
     "LinkState",
-    "RequestBeat",
     "RequestHeader",
     "SeamSignature",
     "SentToken",
-    "TargetBeat",
     "TargetHeader",
     "TargetKind",
     "beat",
 ]
 
-#: Bits of payload that the engine moves per beat.
-WIDTH = 64
+#: Bits of payload per beat that the engine can be built for.
+WIDTHS = (64, 128, 256)
+#: Bits of a word of the register bus, whatever the width of a beat.
+BUS_WIDTH = 64
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Block:
     Parameters
     ----------
     width : int
-        Bits of payload per beat.
+        Bits of payload per beat, one of `WIDTHS`. The core moves as many.
     transmit_buffers : int
         TLPs that wait in the block until the link partner has acknowledged them.
     completion_headers, completion_credits : int
@@ -73,6 +75,11 @@ class Block:
     cpl_overcommit : int
         How many times as many completions may be under way as the buffer holds: 1, unless something
         else is known to keep them from coming all at once.
+
+    Raises
+    ------
+    ValueError
+        If the engine cannot be built for this width.
     """
 
     width: int
@@ -82,6 +89,13 @@ class Block:
     credit_lag: int
     drop_lag: int
     cpl_overcommit: int = 1
+
+    def __post_init__(self):
+        if self.width not in WIDTHS:
+            allowed = ", ".join(map(str, WIDTHS))
+            raise ValueError(
+                f"a PCIe block's width must be one of {allowed} bits, not {self.width}"
+            )
 
     def completions(self, largest: int) -> int:
         """Completions that may be under way.
@@ -93,7 +107,7 @@ class Block:
         return self.cpl_overcommit * min(self.completion_headers, credits // 8)
 
 
-def beat(header, width: int = WIDTH) -> data.StructLayout:
+def beat(header, width: int) -> data.StructLayout:
     """One beat of a stream of packets: payload of `width` bits, and the packet's header."""
     return data.StructLayout({"header": header, "data": width, "first": 1, "last": 1})
 
@@ -132,10 +146,6 @@ class RequestHeader(data.Struct):
     token: 8
 
 
-#: One beat of the requester-out stream.
-RequestBeat = beat(RequestHeader)
-
-
 class SentToken(data.Struct):
     """A write was accepted by the PCIe block: no later completion or interrupt can pass it."""
 
@@ -164,10 +174,6 @@ class CompletionHeader(data.Struct):
     poisoned: 1
     #: for a locked read
     locked: 1
-
-
-#: One beat of a completion stream.
-CompletionBeat = beat(CompletionHeader)
 
 
 class TargetKind(enum.Enum, shape=2):
@@ -200,10 +206,6 @@ class TargetHeader(data.Struct):
     poisoned: 1
     #: a locked read, which is answered by a completion of its own kind
     locked: 1
-
-
-#: One beat of the completer-requests-in stream.
-TargetBeat = beat(TargetHeader)
 
 
 class InterruptRequest(data.Struct):
@@ -257,15 +259,17 @@ class SeamSignature(wiring.Signature):
 
     Members
     -------
-    requester : Out(stream of RequestBeat)
+    requester : Out(stream of beats of RequestHeader)
     sent : In(stream of SentToken, always ready)
         One token for each write request, in order, once the block has taken its last beat and can
         drop it no more.
-    requester_completion : In(stream of CompletionBeat, always ready)
-    target : In(stream of TargetBeat, always ready)
+    requester_completion : In(stream of beats of CompletionHeader, always ready)
+    target : In(stream of beats of TargetHeader)
+        At 64 bits always ready. Else it is ready again after a few cycles, whatever happens at the
+        other ports.
     target_np_ok : Out(1)
         Low: the block holds back further non-posted requests; two more may still arrive.
-    completion : Out(stream of CompletionBeat)
+    completion : Out(stream of beats of CompletionHeader)
     interrupt : Out(stream of InterruptRequest)
     link : In(LinkState)
     reads_pending : Out(1)
@@ -278,7 +282,8 @@ class SeamSignature(wiring.Signature):
     def __init__(self, block: Block):
         always = {"always_ready": True}
         request = stream.Signature(beat(RequestHeader, block.width))
-        target = stream.Signature(beat(TargetHeader, block.width), **always)
+        narrow = block.width == BUS_WIDTH
+        target = stream.Signature(beat(TargetHeader, block.width), always_ready=narrow)
         completion = beat(CompletionHeader, block.width)
         super().__init__(
             {

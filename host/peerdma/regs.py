@@ -397,7 +397,7 @@ CONFIG = Block(
         Register("max_read_request", 0x0C, Access.RO, "Max read request size, PCIe encoding"),
         Register("system_id", 0x10, Access.RO, "System id", reset=0xFF01),
         Register("msi_enable", 0x14, Access.RO, "Bit 0 MSI, bit 1 MSI-X enabled"),
-        Register("data_width", 0x18, Access.RO, "Data path: 0 is 64 bits"),
+        Register("data_width", 0x18, Access.RO, "Data path: 64 << n bits"),
         Register("pcie_control", 0x1C, Access.RW, "Bit 0: relaxed ordering on data reads", 1, 0x1),
         Register(
             "user_max_payload", 0x40, Access.RW, "[2:0] limit, [6:4] effective", 0x55, writable=0x7

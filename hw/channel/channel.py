@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma.regs import WaitsFor
 
-from ..records import Outcome, Piece, PieceReport, Placement, offset_bits
+from ..records import Outcome, Piece, PieceReport, PushedWord, offset_bits
 from ..stream.link import StreamChannelSignature
 from .control import ChannelControl
 from .signatures import ChannelHostSignature, FetchSignature, OwnerSignature
@@ -29,8 +29,8 @@ class Channel(wiring.Component):
     host : In(ChannelHostSignature)
     owner : In(OwnerSignature)
         Only if `shared`.
-    fetch : Out(FetchSignature), push : Out(stream of Placement, always ready),
-    owned_push : Out(stream of Placement)
+    fetch : Out(FetchSignature), push : Out(stream of PushedWord, always ready),
+    owned_push : Out(stream of PushedWord)
         To the descriptor fetch; the last one only if `shared`.
     fetch_short, piece_short : In(1)
         The read engine has no room for what the fetch offers, or for what is offered at `piece`.
@@ -76,8 +76,8 @@ class Channel(wiring.Component):
                 "host": In(ChannelHostSignature(shared)),
                 **({"owner": In(OwnerSignature())} if shared else {}),
                 "fetch": Out(FetchSignature()),
-                "push": Out(stream.Signature(Placement, **always)),
-                **({"owned_push": Out(stream.Signature(Placement))} if shared else {}),
+                "push": Out(stream.Signature(PushedWord, **always)),
+                **({"owned_push": Out(stream.Signature(PushedWord))} if shared else {}),
                 "fetch_short": In(1),
                 "piece_short": In(1),
                 "piece": Out(stream.Signature(Piece)),

@@ -28,7 +28,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..records import FETCH_DESCRIPTORS, Outcome, Placement, Span
+from ..records import FETCH_DESCRIPTORS, Outcome, PushedWord, Span
 from ..registers.bank import RegisterBank, field
 from ..registers.bus import BusFanOut
 from ..stream.link import StreamRunSignature
@@ -71,9 +71,9 @@ class ChannelControl(wiring.Component):
     host : In(ChannelHostSignature)
     owner : In(OwnerSignature)
         Only if `shared`.
-    push : Out(stream of Placement, always ready)
+    push : Out(stream of PushedWord, always ready)
         Words of descriptors that the host pushes, while it has no run.
-    owned_push : Out(stream of Placement)
+    owned_push : Out(stream of PushedWord)
         Those of the owner. Only if `shared`.
     fetch : Out(FetchSignature)
         High `flush` means for the splitter and the data path, too, that they begin nothing new. It
@@ -112,8 +112,8 @@ class ChannelControl(wiring.Component):
             {
                 "host": In(ChannelHostSignature(shared)),
                 **({"owner": In(OwnerSignature())} if shared else {}),
-                "push": Out(stream.Signature(Placement, always_ready=True)),
-                **({"owned_push": Out(stream.Signature(Placement))} if shared else {}),
+                "push": Out(stream.Signature(PushedWord, always_ready=True)),
+                **({"owned_push": Out(stream.Signature(PushedWord))} if shared else {}),
                 "fetch": Out(FetchSignature()),
                 "span": Out(stream.Signature(Span)),
                 "finished": In(stream.Signature(Outcome, always_ready=True)),

@@ -40,11 +40,12 @@ from ..records import (
     DescriptorWord,
     InOrderMark,
     Outcome,
-    Placement,
+    PushedWord,
     ReadJob,
     Retired,
+    placement,
 )
-from .lists import Lists
+from .lists import Lists, places
 from .pages import BlockPages
 from .plan import ALIGN, BLOCK, IN_PAGE, PAGE_BITS, Block, ReadPlan
 from .signatures import FetchSignature, Pushed
@@ -98,6 +99,8 @@ class DescriptorFetch(wiring.Component):
         Channels in each direction, together at least two. H2C channels are numbered first.
     slots : int
         Descriptors in the ring of each channel, a power of two from 16.
+    width : int
+        Bits of a word of what reads bring.
     shared : bool
         Another owner has runs on the channels, too, and pushes descriptors.
 
@@ -111,15 +114,15 @@ class DescriptorFetch(wiring.Component):
         valid it stays, unless `halt`, `flush` or the end of the list withdraws it.
     retired : array of In(stream of Retired, always ready)
         One for each job of the channel, in their order.
-    placement : In(stream of Placement, always ready)
+    placement : In(stream of placement, always ready)
         What the reads brought; `client` is the channel. Enabled by whole dwords.
     mark : In(stream of InOrderMark, always ready)
         How far each channel's oldest read has arrived, the last time no later than it retires. A
         word is at `placement` no later than the mark that counts it.
-    push : array of In(stream of Placement, always ready)
+    push : array of In(stream of PushedWord, always ready)
         Words that the host pushes, in `rows` from that of slot 0, for one channel at a time. Only
         while the channel has no list of the host's.
-    owned_push : array of In(stream of Placement)
+    owned_push : array of In(stream of PushedWord)
         The same of the other owner, lower numbers first. Its list begins after the last word; one
         of one descriptor with the first, if the others follow at once. Only if `shared`.
 
@@ -129,7 +132,7 @@ class DescriptorFetch(wiring.Component):
         If there are fewer than two channels, or `slots` is no power of two from 16.
     """
 
-    def __init__(self, *, h2c: int, c2h: int, slots: int = 32, shared: bool = False):
+    def __init__(self, *, h2c: int, c2h: int, width: int, slots: int = 32, shared: bool = False):
         if h2c + c2h < 2:
             raise ValueError(f"at least two channels are needed, not {h2c + c2h}")
         if slots < FETCH_DESCRIPTORS or slots & (slots - 1):
@@ -140,9 +143,9 @@ class DescriptorFetch(wiring.Component):
         count, always = h2c + c2h, {"always_ready": True}
         known = _known(slots)
         self._table = ChannelTable(known, count)
-        self._lists = Lists(count, slots)
+        self._lists = Lists(count, slots, width=width)
         self._pages = BlockPages(count)
-        self._store = DescriptorStore(count, slots, shared=shared)
+        self._store = DescriptorStore(count, slots, width=width, shared=shared)
         self._plan = ReadPlan(count)
         #: the channel whose turn it is, and what is done for it
         self._turn = Signal(range(count), name="turn")
@@ -167,16 +170,16 @@ class DescriptorFetch(wiring.Component):
         self._linking = Signal(name="linking")
         #: a part of a descriptor is handed on; the error is that of a magic, not of a read
         self._hands_on, self._magic = Signal(name="hands_on"), Signal(name="magic")
-        owned_push = {"owned_push": In(stream.Signature(Placement)).array(count)} if shared else {}
+        owned_push = {"owned_push": In(stream.Signature(PushedWord)).array(count)} if shared else {}
         super().__init__(
             {
                 "control": In(FetchSignature()).array(count),
                 "limit": In(3),
                 "jobs": Out(stream.Signature(ReadJob)).array(count),
                 "retired": In(stream.Signature(Retired, **always)).array(count),
-                "placement": In(stream.Signature(Placement, **always)),
+                "placement": In(stream.Signature(placement(width), **always)),
                 "mark": In(stream.Signature(InOrderMark, **always)),
-                "push": In(stream.Signature(Placement, **always)).array(count),
+                "push": In(stream.Signature(PushedWord, **always)).array(count),
                 **owned_push,
             }
         )
@@ -403,7 +406,7 @@ class DescriptorFetch(wiring.Component):
         """The next visit: of the channel behind this one, or one that has just got work."""
         placed, turn, count = self.placement.payload, self._turn, len(self.control)
         # The mark comes with the last word, if that ends its packet.
-        came = self.placement.valid & placed.enable[1][4] & placed.rows[1][0]
+        came = self.placement.valid & places(placed, regs.DESCRIPTOR.itemsize // 4 - 1)
         with m.If(self._done):
             m.d.sync += turn.eq(Mux(turn == count - 1, 0, turn + 1))
             with m.If(came):

@@ -6,7 +6,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from ..records import InFlight, Outcome, Placement
+from ..records import InFlight, Outcome, PushedWord
 from ..stream.link import StreamRunSignature
 from .signatures import OwnerSignature
 
@@ -62,7 +62,7 @@ class ChannelGrant(wiring.Component):
         Software's runs. `stream.start_ok` is low while the channel is not theirs.
     waits : In(1)
         Software has started a run that has not begun.
-    owner : In(OwnerSignature), word : Out(stream of Placement)
+    owner : In(OwnerSignature), word : Out(stream of PushedWord)
         `word` is that of the owner.
     stop : In(1)
         Abort, and start no run while this is high.
@@ -79,7 +79,7 @@ class ChannelGrant(wiring.Component):
                 "host": In(RunPartsSignature()),
                 "waits": In(1),
                 "owner": In(OwnerSignature()),
-                "word": Out(stream.Signature(Placement)),
+                "word": Out(stream.Signature(PushedWord)),
                 "stop": In(1),
                 "parts": Out(RunPartsSignature()),
                 "owned": Out(1),

@@ -8,14 +8,26 @@ from amaranth.utils import exact_log2
 
 from peerdma import regs
 
-from ..records import InOrderMark, Outcome, Placement, Retired
+from ..records import InOrderMark, Outcome, Retired, placement
 from .plan import ALIGN
 from .tables import ChannelTable
 
-__all__ = ["READS", "Lists"]
+__all__ = ["READS", "Lists", "places"]
 
 #: Reads of a channel under way at most.
 READS = 4
+
+
+def places(placed, dword: int) -> Value:
+    """Whether a placement into a ring of descriptors brings this dword of one, in its own lane."""
+    lanes = len(placed.data) // 8
+    word, lane = divmod(4 * dword, lanes)
+    words = regs.DESCRIPTOR.itemsize // lanes
+    if words == 1:
+        return placed.enable[0][lane] | placed.enable[1][lane]
+    row, bank = divmod(word, 2)
+    rows = exact_log2(words // 2)
+    return placed.enable[bank][lane] & (placed.rows[bank][:rows] == row)
 
 
 def _ends(control) -> Value:
@@ -31,6 +43,8 @@ class Lists(wiring.Component):
     channels : int
     slots : int
         Descriptors in the ring of each channel.
+    width : int
+        Bits of a word of the ring.
 
     Members
     -------
@@ -56,14 +70,14 @@ class Lists(wiring.Component):
         How many descriptors have arrived in its ring, with the bit above the slot's number.
     """
 
-    def __init__(self, channels: int, slots: int):
+    def __init__(self, channels: int, slots: int, *, width: int):
         self._channels, self._slots = channels, slots
         always = {"always_ready": True}
         super().__init__(
             {
                 "start": In(channels),
                 "flush": In(channels),
-                "placement": In(stream.Signature(Placement, **always)),
+                "placement": In(stream.Signature(placement(width), **always)),
                 "mark": In(stream.Signature(InOrderMark, **always)),
                 "retired": In(stream.Signature(Retired, **always)).array(channels),
                 "issue": In(channels),
@@ -106,8 +120,7 @@ class Lists(wiring.Component):
             m.d.sync += self.running.bit_select(now, 1).eq(0)
 
         placed, mark = self.placement.payload, self.mark.payload
-        begins = placed.enable[0][0] & ~placed.rows[0][0]
-        with m.If(self.placement.valid & begins & _ends(placed.data)):
+        with m.If(self.placement.valid & places(placed, 0) & _ends(placed.data[:32])):
             m.d.sync += ended.bit_select(placed.client, 1).eq(1)
         m.submodules.filled = filled = ChannelTable(len(self.filled), channels)
         m.submodules.failure = failure = ChannelTable(Outcome, channels)

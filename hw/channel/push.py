@@ -9,7 +9,7 @@ from amaranth.utils import exact_log2
 
 from peerdma import regs
 
-from ..records import Placement
+from ..records import PushedWord
 from ..registers.bus import BusSignature
 from .signatures import Pushed
 
@@ -45,7 +45,7 @@ class PushWindow(wiring.Component):
         The channel has no run: words may be written to the ring.
     clear : In(1)
         Forget what was pushed; a write in the same cycle counts.
-    word : Out(stream of Placement, always ready)
+    word : Out(stream of PushedWord, always ready)
         In the cycle of the write: a word, or half of one, for the slots from 0 on.
     pushed : Out(Pushed)
         From the cycle after the last write.
@@ -59,7 +59,7 @@ class PushWindow(wiring.Component):
                 "bus": In(BusSignature()),
                 "open": In(1),
                 "clear": In(1),
-                "word": Out(stream.Signature(Placement, always_ready=True)),
+                "word": Out(stream.Signature(PushedWord, always_ready=True)),
                 "pushed": Out(Pushed),
             }
         )

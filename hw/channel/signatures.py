@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..records import FETCH_DESCRIPTORS, DescriptorWord, ErrorReport, Outcome, Placement
+from ..records import FETCH_DESCRIPTORS, DescriptorWord, ErrorReport, Outcome, PushedWord
 from ..registers.bus import BusSignature
 from ..write.record_writer import RecordSignature
 
@@ -82,7 +82,7 @@ class OwnerSignature(wiring.Signature):
         The channel is this owner's, until the cycle after `ended` or after the request was
         withdrawn before the run has begun. An owner that is granted starts or withdraws within a
         few cycles: software waits.
-    word : Out(stream of Placement)
+    word : Out(stream of PushedWord)
         Descriptors to begin with, in `rows` from that of slot 0. Only from `granted` to `start`; of
         one descriptor, the first word may come with `start`, if the others follow at once. Waits
         while the host pushes.
@@ -104,7 +104,7 @@ class OwnerSignature(wiring.Signature):
                 "request": Out(1),
                 "more": Out(1),
                 "granted": In(1),
-                "word": Out(stream.Signature(Placement)),
+                "word": Out(stream.Signature(PushedWord)),
                 "start": Out(1),
                 "address": Out(64),
                 "adjacent": Out(6),

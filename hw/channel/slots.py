@@ -9,7 +9,8 @@ from amaranth.utils import ceil_log2, exact_log2
 
 from peerdma import regs
 
-from ..records import Placement
+from ..records import PushedWord, placement
+from ..seam import BUS_WIDTH
 
 __all__ = ["DescriptorSlots", "DescriptorStore"]
 
@@ -19,19 +20,21 @@ _WORDS = regs.DESCRIPTOR.itemsize // 8
 class DescriptorSlots(wiring.Component):
     """`rings` times `slots` descriptors, written and read by words of 64 bits.
 
-    A beat of a read may be the second half of a word and the first half of the next one. So the
-    halves of the words are two columns, with an address each.
+    A beat of a read may be the upper dwords of a word of the memory and the lower ones of the next.
+    So the dwords of the words are columns, with an address each.
 
     Parameters
     ----------
     rings, slots : int
         `slots` is a power of two.
+    width : int
+        Bits of a word of the memory, and of a placement: up to a descriptor's.
     block : bool
         In block RAM, however small it is.
 
     Members
     -------
-    placement : In(stream of Placement, always ready)
+    placement : In(stream of placement, always ready)
         Into ring `client`, rows from that of slot 0 on, modulo its size; enabled by whole dwords.
         What is written in one cycle can be read in the next.
     ring : In(range(rings)), slot : In(range(slots)), word : In(range(4))
@@ -39,12 +42,12 @@ class DescriptorSlots(wiring.Component):
         That word, one cycle later.
     """
 
-    def __init__(self, rings: int, slots: int, *, block: bool = False):
-        self._rings, self._slots = rings, slots
+    def __init__(self, rings: int, slots: int, *, width: int, block: bool = False):
+        self._rings, self._slots, self._width = rings, slots, width
         self._attrs = {"ram_style": "block"} if block else {}
         super().__init__(
             {
-                "placement": In(stream.Signature(Placement, always_ready=True)),
+                "placement": In(stream.Signature(placement(width), always_ready=True)),
                 "ring": In(range(rings)),
                 "slot": In(range(slots)),
                 "word": In(range(_WORDS)),
@@ -55,20 +58,27 @@ class DescriptorSlots(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         placed = self.placement.payload
-        depth = self._slots * _WORDS << ceil_log2(self._rings)
-        row_bits = exact_log2(self._slots * _WORDS) - 1
-        for half, name in enumerate(("low", "high")):
-            m.submodules[name] = column = Memory(shape=32, depth=depth, init=[], attrs=self._attrs)
-            write, read = column.write_port(), column.read_port()
-            even, odd = (placed.enable[bank][4 * half] for bank in range(2))
+        words = self._slots * regs.DESCRIPTOR.itemsize // (self._width // 8)
+        row_bits = exact_log2(words) - 1
+        within = exact_log2(self._width // 64)
+        read_data = Signal(self._width)
+        for column in range(self._width // 32):
+            m.submodules[f"column{column}"] = memory = Memory(
+                shape=32, depth=words << ceil_log2(self._rings), init=[], attrs=self._attrs
+            )
+            write, read = memory.write_port(), memory.read_port()
+            even, odd = (placed.enable[bank][4 * column] for bank in range(2))
             row = Mux(odd, placed.rows[1], placed.rows[0])[:row_bits]
             m.d.comb += [
                 write.addr.eq(Cat(odd, row, placed.client)),
-                write.data.eq(placed.data.word_select(half, 32)),
+                write.data.eq(placed.data.word_select(column, 32)),
                 write.en.eq(self.placement.valid & (even | odd)),
-                read.addr.eq(Cat(self.word, self.slot, self.ring)),
-                self.data.word_select(half, 32).eq(read.data),
+                read.addr.eq(Cat(self.word, self.slot, self.ring)[within:]),
+                read_data.word_select(column, 32).eq(read.data),
             ]
+        which = Signal(within)
+        m.d.sync += which.eq(self.word)
+        m.d.comb += self.data.eq(read_data.word_select(which, 64) if within else read_data)
         return m
 
 
@@ -79,6 +89,8 @@ class DescriptorStore(wiring.Component):
     ----------
     channels, slots : int
         Slots for what each channel's reads bring, a power of two.
+    width : int
+        Bits of a word of what reads bring.
     shared : bool
         Another owner pushes descriptors, too, and has a memory of its own for them. That and
         the host's are block RAM then: in one of LUTs for both, a choice of what to write takes as
@@ -86,11 +98,11 @@ class DescriptorStore(wiring.Component):
 
     Members
     -------
-    placement : In(stream of Placement, always ready)
+    placement : In(stream of placement, always ready)
         What reads bring; `client` is the channel.
-    push : array of In(stream of Placement, always ready)
+    push : array of In(stream of PushedWord, always ready)
         What the host pushes, for one channel at a time.
-    owned_push : array of In(stream of Placement)
+    owned_push : array of In(stream of PushedWord)
         What the owner pushes; waits for channels with lower numbers. Only if `shared`.
     channel, slot, pushed_slot, word, pushed, owned : In
         Which word to read; what is pushed, if so, by the owner, or else by the host.
@@ -98,15 +110,16 @@ class DescriptorStore(wiring.Component):
         It, one cycle later.
     """
 
-    def __init__(self, channels: int, slots: int, *, shared: bool = False):
+    def __init__(self, channels: int, slots: int, *, width: int, shared: bool = False):
         self._channels, self._slots, self._shared = channels, slots, shared
+        self._width = width
         push, owned_push = (
-            stream.Signature(Placement, always_ready=True),
-            stream.Signature(Placement),
+            stream.Signature(PushedWord, always_ready=True),
+            stream.Signature(PushedWord),
         )
         super().__init__(
             {
-                "placement": In(stream.Signature(Placement, always_ready=True)),
+                "placement": In(stream.Signature(placement(width), always_ready=True)),
                 "push": In(push).array(channels),
                 **({"owned_push": In(owned_push).array(channels)} if shared else {}),
                 "channel": In(range(channels)),
@@ -122,9 +135,9 @@ class DescriptorStore(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         channels = self._channels
-        m.submodules.ring = ring = DescriptorSlots(channels, self._slots)
+        m.submodules.ring = ring = DescriptorSlots(channels, self._slots, width=self._width)
         m.submodules.pushes = pushes = DescriptorSlots(
-            channels, regs.PUSH_DESCRIPTORS, block=self._shared
+            channels, regs.PUSH_DESCRIPTORS, width=BUS_WIDTH, block=self._shared
         )
         wiring.connect(m, wiring.flipped(self.placement), ring.placement)
         from_push = Signal()
@@ -137,7 +150,7 @@ class DescriptorStore(wiring.Component):
         memories = [(ring, self.slot), (pushes, self.pushed_slot)]
         if self._shared:
             m.submodules.owned = owned = DescriptorSlots(
-                channels, regs.PUSH_DESCRIPTORS, block=True
+                channels, regs.PUSH_DESCRIPTORS, width=BUS_WIDTH, block=True
             )
             memories.append((owned, self.pushed_slot))
             from_owner = Signal()

@@ -6,7 +6,7 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from ..records import Placement
+from ..records import placement
 from .records import DOORBELL_ENTRY, LEAST_BITS, SLOT_BITS, Entry
 from .tails import TAIL_BITS
 
@@ -28,6 +28,8 @@ class EntryStore(wiring.Component):
     Parameters
     ----------
     queues : int
+    width : int
+        Bits of a beat of a read.
 
     Members
     -------
@@ -45,7 +47,7 @@ class EntryStore(wiring.Component):
         That was rung, and there is room.
     begins : In(1)
         A read begins, from that ticket's entry on.
-    placement : In(stream of Placement, always ready), reader : In(range(queues))
+    placement : In(stream of placement, always ready), reader : In(range(queues))
         What a read of entries brings, and for which queue. An entry is in one beat, as a read
         begins at a multiple of its size.
     brings : In(1), rung : In(range(queues)), last : In(TAIL_BITS), brought : In(DOORBELL_ENTRY)
@@ -56,7 +58,7 @@ class EntryStore(wiring.Component):
         Nothing is there for these queues, whose next ticket is this one.
     """
 
-    def __init__(self, queues: int):
+    def __init__(self, queues: int, width: int):
         self._queues = queues
         super().__init__(
             {
@@ -69,7 +71,7 @@ class EntryStore(wiring.Component):
                 "next": Out(16),
                 "lacks": Out(1),
                 "begins": In(1),
-                "placement": In(stream.Signature(Placement, always_ready=True)),
+                "placement": In(stream.Signature(placement(width), always_ready=True)),
                 "reader": In(range(queues)),
                 "brings": In(1),
                 "rung": In(range(queues)),

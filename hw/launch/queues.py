@@ -18,7 +18,7 @@ from amaranth.utils import exact_log2
 from peerdma import regs
 
 from ..channel.signatures import OwnerSignature
-from ..records import Placement, ReadJob, Retired
+from ..records import ReadJob, Retired, placement
 from ..registers.bus import BusSignature, RegisterWrite
 from ..write.record_writer import DirectRecordSignature
 from .entries import EntryStore
@@ -55,7 +55,7 @@ class LaunchQueues(wiring.Component):
     doorbell : In(RegisterWrite)
         Writes to any address, of which some are doorbells.
     job : Out(stream of ReadJob), retired : In(stream of Retired, always ready),
-    placement : In(stream of Placement, always ready)
+    placement : In(stream of placement, always ready)
         To the read engine, as a client of its own whose reads are not relaxed.
     owners : array of Out(OwnerSignature)
         H2C channels, then C2H channels.
@@ -65,8 +65,8 @@ class LaunchQueues(wiring.Component):
         Records, and done words.
     """
 
-    def __init__(self, *, queues: int, h2c: int, c2h: int, pairs: int):
-        self._queues = queues
+    def __init__(self, *, queues: int, h2c: int, c2h: int, pairs: int, width: int):
+        self._queues, self._width = queues, width
         self._sequencer = Sequencer(queues=queues, h2c=h2c, c2h=c2h, pairs=pairs)
         always = {"always_ready": True}
         super().__init__(
@@ -75,7 +75,7 @@ class LaunchQueues(wiring.Component):
                 "doorbell": In(RegisterWrite()),
                 "job": Out(stream.Signature(ReadJob)),
                 "retired": In(stream.Signature(Retired, **always)),
-                "placement": In(stream.Signature(Placement, **always)),
+                "placement": In(stream.Signature(placement(width), **always)),
                 "owners": Out(OwnerSignature()).array(h2c + c2h),
                 "flush": Out(pairs),
                 "records": Out(DirectRecordSignature()),
@@ -86,7 +86,7 @@ class LaunchQueues(wiring.Component):
         m = Module()
         m.submodules.table = table = LaunchTable(self._queues)
         m.submodules.tails = tails = Tails(self._queues)
-        m.submodules.entries = entries = EntryStore(self._queues)
+        m.submodules.entries = entries = EntryStore(self._queues, self._width)
         m.submodules.work = work = QueueWork(self._queues)
         m.submodules.sequencer = sequencer = self._sequencer
 

@@ -6,7 +6,6 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In
 
 from ..records import RAM_ADDRESS_BITS, placement
-from ..seam import WIDTH
 from .banks import Banks, ReadPortSignature
 
 __all__ = ["CardRam", "leaves"]
@@ -43,7 +42,7 @@ class CardRam(wiring.Component):
     read : In(ReadPortSignature)
     """
 
-    def __init__(self, size: int, width: int = WIDTH):
+    def __init__(self, size: int, width: int):
         if size & (size - 1) or not 4096 <= size <= 1 << RAM_ADDRESS_BITS:
             raise ValueError(f"card RAM size must be a power of two, 4 KiB to 1 MiB, not {size}")
         self._banks = Banks(size, width)

@@ -4,10 +4,12 @@
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from ..memory.rotators import put_beat
 from ..records import PLACE_BITS, Outcome, PlacementAddress, moved
-from ..seam import WIDTH, CompletionBeat, CompletionStatus
+from ..seam import CompletionHeader, CompletionStatus
+from ..seam import beat as completion_beat
 from .records import Progress
 
 __all__ = ["CompletionChecker"]
@@ -29,12 +31,12 @@ class CompletionChecker(wiring.Component):
     ----------
     tags : int
         Number of tags.
-    offset_bits : int
+    offset_bits, width : int
         As for `hw.read.engine.ReadEngine`.
 
     Members
     -------
-    completion : In(stream of CompletionBeat, always ready)
+    completion : In(stream of beats of CompletionHeader, always ready)
     tolerant : In(1)
         Byte Count and Lower Address may be anything.
     lookup : Out(8), progress : In(Progress)
@@ -66,12 +68,14 @@ class CompletionChecker(wiring.Component):
         The data of good completions whose job waits.
     """
 
-    def __init__(self, tags: int, offset_bits: int):
+    def __init__(self, tags: int, offset_bits: int, width: int):
         self._tags = tags
         self._offset_bits = offset_bits
+        self._lanes = width // 8
+        self._beat = completion_beat(CompletionHeader, width)
         super().__init__(
             {
-                "completion": In(stream.Signature(CompletionBeat, always_ready=True)),
+                "completion": In(stream.Signature(self._beat, always_ready=True)),
                 "tolerant": In(1),
                 "lookup": Out(8),
                 "progress": In(Progress),
@@ -93,14 +97,16 @@ class CompletionChecker(wiring.Component):
                 "reached": Out(PLACE_BITS),
                 "close": Out(1),
                 "unexpected": Out(1),
-                "beats": Out(stream.Signature(put_beat(WIDTH, offset_bits), always_ready=True)),
+                "beats": Out(stream.Signature(put_beat(width, offset_bits), always_ready=True)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        offset_bits, word_bits = self._offset_bits, self._offset_bits - 3
-        beat = Signal(CompletionBeat)
+        lanes, offset_bits = self._lanes, self._offset_bits
+        lane_bits = exact_log2(lanes)
+        word_bits = offset_bits - lane_bits
+        beat = Signal(self._beat)
         header = beat.header
         expected = Signal(Progress)
         # Decided with a packet's first beat, and kept for the rest of the packet.
@@ -129,7 +135,7 @@ class CompletionChecker(wiring.Component):
             with m.If(self.completion.p.first):
                 m.d.sync += [
                     expected.eq(self.progress),
-                    word.eq(self.progress.start[3:]),
+                    word.eq(self.progress.start[lane_bits:]),
                     complete.eq(delivered >= self.progress.end),
                     # Compared here, ANDed in the next cycle: `progress` comes from LUTRAM, and this
                     # is the critical path.
@@ -186,7 +192,7 @@ class CompletionChecker(wiring.Component):
                 Mux(
                     beat.last,
                     moved(expected.start, Mux(complete, expected.end, taken), offset_bits),
-                    Cat(expected.start[:3], following, expected.start[offset_bits:]),
+                    Cat(expected.start[:lane_bits], following, expected.start[offset_bits:]),
                 )
             ),
             self.failed.eq(self.begins & mine & self.waiting & (~good | header.poisoned)),
@@ -196,16 +202,18 @@ class CompletionChecker(wiring.Component):
 
         # Lanes before the first byte and, in the last completion of a request, behind the last
         # byte are not data; any other completion ends with a whole dword.
-        stop = Mux(complete, expected.end[:3], Cat(C(0, 2), header.dwords[0]))
-        lead = Signal(8)
-        trail = Signal(8)
+        dword_bits = lane_bits - 2
+        stop = Mux(complete, expected.end[:lane_bits], Cat(C(0, 2), header.dwords[:dword_bits]))
+        every = (1 << lanes) - 1
+        lead = Signal(lanes)
+        trail = Signal(lanes)
         m.d.comb += [
-            lead.eq(Mux(beat.first, 0xFF << expected.lower_address[:2], 0xFF)),
-            trail.eq(Mux(beat.last & (stop != 0), (1 << stop) - 1, 0xFF)),
+            lead.eq(Mux(beat.first, every << expected.lower_address[:2], every)),
+            trail.eq(Mux(beat.last & (stop != 0), (1 << stop) - 1, every)),
             self.beats.valid.eq(self.valid & mine & self.waiting & good & ~header.poisoned),
             self.beats.p.client.eq(expected.client),
             self.beats.p.memory.eq(data.View(PlacementAddress, expected.start).memory),
-            self.beats.p.address.eq(Cat(expected.start[:3], word)),
+            self.beats.p.address.eq(Cat(expected.start[:lane_bits], word)),
             self.beats.p.data.eq(beat.data),
             self.beats.p.enable.eq(lead & trail),
         ]

@@ -22,12 +22,12 @@ from ..records import (
     OFFSET_BITS,
     InOrderMark,
     Outcome,
-    Placement,
     ReadError,
     ReadJob,
     Retired,
+    placement,
 )
-from ..seam import WIDTH, CompletionBeat, RequestBeat
+from ..seam import CompletionHeader, RequestHeader, beat
 from .checks import CompletionChecker
 from .completion_space import MOST_COMPLETIONS, CompletionSpace
 from .issuer import Issuer
@@ -48,7 +48,7 @@ class ReadEngine(wiring.Component):
     best. A completion beat is at `placement` two cycles after it came. A job that is alone is at
     `retired` three cycles after its last beat, one of several later by a round of the clients at
     most: always after its last beat was at `placement`, so that a memory that is written in that
-    cycle can be read.
+    cycle can be read. At 256 bits each of these is one cycle more, but for the request.
 
     `completion` is taken at full rate. Beats of a packet may have gaps between them; after its
     last beat at least one cycle must pass without a beat. Any adapter of a 64-bit block has that
@@ -86,6 +86,8 @@ class ReadEngine(wiring.Component):
         an end other than by timeout up to two more pass.
     offset_bits : int
         How many bits of a place's offset count.
+    width : int
+        Bits of a beat.
 
     Members
     -------
@@ -95,10 +97,10 @@ class ReadEngine(wiring.Component):
         In the order of the client's jobs.
     idle : Out(clients)
         Bit n: client n has no job that was taken and has not retired.
-    request : Out(stream of RequestBeat)
+    request : Out(stream of beats of RequestHeader)
         Reads. Once offered, a request stays until it is taken, whatever happens to its job.
-    completion : In(stream of CompletionBeat, always ready)
-    placement : Out(stream of Placement, always ready)
+    completion : In(stream of beats of CompletionHeader, always ready)
+    placement : Out(stream of placement, always ready)
     mark : Out(stream of InOrderMark, always ready)
         Of each client, round robin, while it has jobs; a job's last mark comes no later than it
         retires.
@@ -145,6 +147,8 @@ class ReadEngine(wiring.Component):
         timeout_cycles: int = 1_250_000,
         quarantine_timeouts: int = 4,
         offset_bits: int = OFFSET_BITS,
+        *,
+        width: int,
     ):
         if not 1 <= clients <= 16:
             raise ValueError(f"clients must be 1 to 16, not {clients}")
@@ -164,15 +168,16 @@ class ReadEngine(wiring.Component):
         self._timeout_cycles = timeout_cycles
         self._quarantine_timeouts = quarantine_timeouts
         self._offset_bits = offset_bits
+        self._width = width
         always = {"always_ready": True}
         super().__init__(
             {
                 "jobs": In(stream.Signature(ReadJob)).array(clients),
                 "retired": Out(stream.Signature(Retired, **always)).array(clients),
                 "idle": Out(clients),
-                "request": Out(stream.Signature(RequestBeat)),
-                "completion": In(stream.Signature(CompletionBeat, **always)),
-                "placement": Out(stream.Signature(Placement, **always)),
+                "request": Out(stream.Signature(beat(RequestHeader, width))),
+                "completion": In(stream.Signature(beat(CompletionHeader, width), **always)),
+                "placement": Out(stream.Signature(placement(width), **always)),
                 "mark": Out(stream.Signature(InOrderMark, **always)),
                 "error": Out(stream.Signature(ReadError, **always)),
                 "bus_master": In(1),
@@ -194,11 +199,13 @@ class ReadEngine(wiring.Component):
         m = Module()
         tags, clients = self._tags, self._clients
         m.submodules.states = states = TagStates(tags)
-        m.submodules.issuer = issuer = Issuer(clients, self._fetches, self._offset_bits)
+        m.submodules.issuer = issuer = Issuer(
+            clients, self._fetches, self._offset_bits, self._width
+        )
         m.submodules.space = space = self._space
         m.submodules.window = window = self._window
-        m.submodules.checker = checker = CompletionChecker(tags, self._offset_bits)
-        m.submodules.rotator = rotator = Put(WIDTH, self._offset_bits)
+        m.submodules.checker = checker = CompletionChecker(tags, self._offset_bits, self._width)
+        m.submodules.rotator = rotator = Put(self._width, self._offset_bits)
         m.submodules.queues = queues = OrderQueues(clients, tags)
         m.submodules.scan = scan = TimeoutScan(
             tags, self._timeout_cycles, self._quarantine_timeouts
@@ -211,8 +218,6 @@ class ReadEngine(wiring.Component):
         taken, retire = issuer.taken, queues.retire
         for outer, inner in zip(self.jobs, issuer.jobs, strict=True):
             wiring.connect(m, wiring.flipped(outer), inner)
-        for inner, outer in zip(retirement.retired, self.retired, strict=True):
-            wiring.connect(m, inner, wiring.flipped(outer))
         wiring.connect(m, states.free, issuer.free)
         wiring.connect(m, issuer.request, wiring.flipped(self.request))
         wiring.connect(m, wiring.flipped(self.completion), checker.completion)
@@ -220,8 +225,6 @@ class ReadEngine(wiring.Component):
         wiring.connect(m, rotator.o, wiring.flipped(self.placement))
         wiring.connect(m, queues.head, marks.head)
         wiring.connect(m, queues.head, retirement.head)
-        wiring.connect(m, marks.mark, wiring.flipped(self.mark))
-        wiring.connect(m, retirement.error, wiring.flipped(self.error))
         for part in (queues, marks, retirement, space):
             m.d.comb += [part.taken.valid.eq(taken.valid), part.taken.p.eq(taken.p)]
         asks = issuer.outcome == Outcome.OK
@@ -267,11 +270,27 @@ class ReadEngine(wiring.Component):
             retirement.job.eq(issuer.job),
             retirement.outcome.eq(issuer.outcome),
             retirement.retires.eq(queues.retires),
-            self.idle.eq(queues.idle),
             self.reads_pending.eq((states.waiting | states.quarantined).any()),
             self.quarantined.eq(states.quarantined),
             self.short.eq(issuer.short),
         ]
+
+        # What says that data is there waits for data that takes longer to its place.
+        told = [(marks.mark, self.mark), (retirement.error, self.error)]
+        told += zip(retirement.retired, self.retired, strict=True)
+        for number, (source, sink) in enumerate(told):
+            valid, payload = source.valid, source.payload
+            for _ in range(rotator.latency - 1):
+                before, valid = valid, Signal(name=f"told{number}")
+                value, payload = payload, Signal.like(payload, name=f"telling{number}")
+                m.d.sync += [valid.eq(before & ~self.flush), payload.eq(value)]
+            m.d.comb += [sink.valid.eq(valid), sink.payload.eq(payload)]
+        idle = queues.idle
+        for _ in range(rotator.latency - 1):
+            was_idle = Signal.like(idle)
+            m.d.sync += was_idle.eq(idle | self.flush.replicate(clients))
+            idle = idle & was_idle
+        m.d.comb += self.idle.eq(idle)
 
         # A completion cannot be for a request that is not offered yet, even if its tag waits
         # already: its progress was looked up before that of the job was written.

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from ..parts.byte_shares import ByteShares
 from ..parts.round_robin import RoundRobin
 from ..records import JOB_BYTES, Outcome, ReadJob, moved
-from ..seam import RequestBeat
+from ..seam import RequestHeader, beat
 from .records import Owner, Progress
 
 __all__ = ["EXTRA_BYTES", "Issuer"]
@@ -28,7 +28,7 @@ class Issuer(wiring.Component):
 
     Parameters
     ----------
-    clients, fetches, offset_bits : int
+    clients, fetches, offset_bits, width : int
         As for `hw.read.engine.ReadEngine`.
 
     Members
@@ -46,7 +46,7 @@ class Issuer(wiring.Component):
         OK: it makes a request. Else why it makes none.
     short : Out(clients)
         Bit n: there is no room for the job of client n.
-    request : Out(stream of RequestBeat)
+    request : Out(stream of beats of RequestHeader)
         From the cycle after the job was taken.
     bus_master : In(1)
         Low: the job that is taken in this cycle ends with BUS_MASTER_OFF.
@@ -55,7 +55,7 @@ class Issuer(wiring.Component):
         writes of a descriptor's owner come before those that say that it is there.
     """
 
-    def __init__(self, clients: int, fetches: int, offset_bits: int):
+    def __init__(self, clients: int, fetches: int, offset_bits: int, width: int):
         self._offset_bits = offset_bits
         self._clients = clients
         self._fetches = fetches
@@ -72,7 +72,7 @@ class Issuer(wiring.Component):
                 "progress": Out(Progress),
                 "outcome": Out(Outcome),
                 "short": Out(clients),
-                "request": Out(stream.Signature(RequestBeat)),
+                "request": Out(stream.Signature(beat(RequestHeader, width))),
                 "bus_master": In(1),
                 "relaxed": In(1),
             }

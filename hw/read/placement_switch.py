@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import CardMemory, InOrderMark, Placement
+from ..records import CardMemory, InOrderMark, placement
 
 __all__ = ["PlacementSwitch"]
 
@@ -21,36 +21,38 @@ class PlacementSwitch(wiring.Component):
     ----------
     fetches, rings : int
         Number of clients that are the descriptor fetch, and of rings.
+    width : int
+        Bits of a word.
     launch_queues : bool
         There are launch queues.
 
     Members
     -------
-    placement : In(stream of Placement, always ready)
+    placement : In(stream of placement, always ready)
     mark : In(stream of InOrderMark, always ready)
-    fetch : Out(stream of Placement, always ready)
+    fetch : Out(stream of placement, always ready)
     fetch_mark : Out(stream of InOrderMark, always ready)
-    launch : Out(stream of Placement, always ready)
+    launch : Out(stream of placement, always ready)
         Only with `launch_queues`.
-    ram : Out(stream of Placement, always ready)
-    rings : array of Out(stream of Placement, always ready)
+    ram : Out(stream of placement, always ready)
+    rings : array of Out(stream of placement, always ready)
     marks : array of Out(stream of InOrderMark, always ready)
         For each ring those of its client, whatever memory the client's read is for.
     """
 
-    def __init__(self, fetches: int, rings: int, *, launch_queues: bool = False):
-        placement = stream.Signature(Placement, always_ready=True)
+    def __init__(self, fetches: int, rings: int, *, width: int, launch_queues: bool = False):
+        placed = stream.Signature(placement(width), always_ready=True)
         mark = stream.Signature(InOrderMark, always_ready=True)
         self._fetches, self._launch_queues = fetches, launch_queues
         super().__init__(
             {
-                "placement": In(placement),
+                "placement": In(placed),
                 "mark": In(mark),
-                "fetch": Out(placement),
+                "fetch": Out(placed),
                 "fetch_mark": Out(mark),
-                **({"launch": Out(placement)} if launch_queues else {}),
-                "ram": Out(placement),
-                "rings": Out(placement).array(rings),
+                **({"launch": Out(placed)} if launch_queues else {}),
+                "ram": Out(placed),
+                "rings": Out(placed).array(rings),
                 "marks": Out(mark).array(rings),
             }
         )

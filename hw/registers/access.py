@@ -5,10 +5,11 @@ from amaranth import *
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..seam import CompletionBeat, CompletionStatus, TargetBeat, TargetKind
+from ..seam import BUS_WIDTH, CompletionHeader, CompletionStatus, TargetHeader, TargetKind
+from ..seam import beat as packet_beat
 from .bus import READ_LATENCY, RegisterRead, RegisterWrite
 
-__all__ = ["CompletionWords", "QueuedRead", "TargetReader", "TargetWriter"]
+__all__ = ["BOUNDARY", "CompletionWords", "QueuedRead", "TargetReader", "TargetWriter"]
 
 #: Completions are split at multiples of this many bytes: the Read Completion Boundary of an
 #: endpoint, and the smallest max payload size there is.
@@ -49,7 +50,7 @@ class TargetWriter(wiring.Component):
     write : Out(RegisterWrite)
     """
 
-    target: In(stream.Signature(TargetBeat, always_ready=True))
+    target: In(stream.Signature(packet_beat(TargetHeader, BUS_WIDTH), always_ready=True))
     offset: In(16)
     write: Out(RegisterWrite())
 
@@ -172,12 +173,12 @@ class TargetReader(wiring.Component):
     -------
     request : In(stream of QueuedRead)
         Consumed with the last beat of its last completion.
-    completion : Out(stream of CompletionBeat)
+    completion : Out(stream of beats of CompletionHeader, of one word each)
     read : Out(RegisterRead)
     """
 
     request: In(stream.Signature(QueuedRead))
-    completion: Out(stream.Signature(CompletionBeat))
+    completion: Out(stream.Signature(packet_beat(CompletionHeader, BUS_WIDTH)))
     read: Out(RegisterRead())
 
     def elaborate(self, platform):

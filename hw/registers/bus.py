@@ -12,6 +12,8 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ..seam import BUS_WIDTH
+
 __all__ = [
     "READ_LATENCY",
     "BusFanOut",
@@ -48,8 +50,8 @@ class RegisterWrite(wiring.Signature):
                 "valid": Out(1),
                 "bar": Out(3),
                 "address": Out(13),
-                "data": Out(64),
-                "enable": Out(8),
+                "data": Out(BUS_WIDTH),
+                "enable": Out(BUS_WIDTH // 8),
                 "store": In(2),
             }
         )
@@ -79,9 +81,9 @@ class RegisterRead(wiring.Signature):
                 "valid": Out(1),
                 "bar": Out(3),
                 "address": Out(13),
-                "enable": Out(8),
-                "data": In(64),
-                "stored": In(64),
+                "enable": Out(BUS_WIDTH // 8),
+                "data": In(BUS_WIDTH),
+                "stored": In(BUS_WIDTH),
             }
         )
 

@@ -5,6 +5,9 @@ target ─┬─ writes ─▶ TargetWriter ─▶ bus.write_…
         └─ reads ──▶ queue ─▶ TargetReader ─▶ completion
                                   ▲ └─▶ bus.read_…
                                   └─── bus.read.data
+
+Of a block that is wider than the bus, requests come through a `TargetNarrower`, and completions
+leave through a `CompletionWidener`.
 """
 
 from amaranth import *
@@ -14,9 +17,10 @@ from amaranth.lib.wiring import In, Out
 from peerdma import regs
 
 from ..parts.queue import Queue
-from ..seam import CompletionBeat, TargetBeat, TargetKind
-from .access import QueuedRead, TargetReader, TargetWriter
+from ..seam import BUS_WIDTH, CompletionHeader, TargetHeader, TargetKind, beat
+from .access import BOUNDARY, QueuedRead, TargetReader, TargetWriter
 from .bus import BusSignature
+from .widths import CompletionWidener, TargetNarrower
 
 __all__ = ["Completer"]
 
@@ -30,38 +34,43 @@ QUEUE_RESERVE = 4
 class Completer(wiring.Component):
     """Turns requests of any size and byte enables into register accesses, and answers them.
 
-    Writes reach the bus one cycle after they arrive. Reads are executed in order, each later than
-    all writes that arrived before it; a completion of one word is offered `READ_LATENCY` + 4
-    cycles after the request. What is neither posted nor a read is answered Unsupported Request;
-    messages are dropped.
+    At 64 bits writes reach the bus one cycle after they arrive. Reads are executed in order, each
+    later than all writes that arrived before it; a completion of one word is offered
+    `READ_LATENCY` + 4 cycles after the request. What is neither posted nor a read is answered
+    Unsupported Request; messages are dropped. A wider block's beat of a write takes a cycle for
+    each word of the bus, and its completions come a cycle later for each word.
 
     Parameters
     ----------
+    width : int
+        Bits of a beat.
     bars : sequence of (int, int)
         Number and size in bytes (a power of two, 4 KiB to 64 KiB) of each BAR.
 
     Members
     -------
-    target : In(stream, always ready)
-        At least one cycle without a beat between packets.
+    target : In(stream of beats of TargetHeader)
+        At 64 bits always ready, and at least one cycle without a beat between packets.
     target_np_ok : Out(1)
         Low when the queue of reads has room only for those that may already be on their way.
-    completion : Out(stream)
+    completion : Out(stream of beats of CompletionHeader)
     bus : Out(BusSignature)
     """
 
-    def __init__(self, bars=(regs.BAR_USER, regs.BAR_DMA)):
+    def __init__(self, bars=(regs.BAR_USER, regs.BAR_DMA), *, width: int):
         for number, size in bars:
             if size not in (1 << bits for bits in range(12, 17)):
                 raise ValueError(
                     f"size of BAR {number} must be a power of two from 4 KiB to 64 KiB, not {size}"
                 )
         self._bars = tuple(bars)
+        self._width = width
+        target = stream.Signature(beat(TargetHeader, width), always_ready=width == BUS_WIDTH)
         super().__init__(
             {
-                "target": In(stream.Signature(TargetBeat, always_ready=True)),
+                "target": In(target),
                 "target_np_ok": Out(1),
-                "completion": Out(stream.Signature(CompletionBeat)),
+                "completion": Out(stream.Signature(beat(CompletionHeader, width))),
                 "bus": Out(BusSignature()),
             }
         )
@@ -71,7 +80,12 @@ class Completer(wiring.Component):
         m.submodules.writer = writer = TargetWriter()
         m.submodules.reader = reader = TargetReader()
         m.submodules.queue = queue = Queue(QueuedRead, QUEUE_DEPTH)
-        header = self.target.payload.header
+        target = self.target
+        if self._width > BUS_WIDTH:
+            m.submodules.narrower = narrower = TargetNarrower(self._width)
+            wiring.connect(m, wiring.flipped(self.target), narrower.i)
+            target = narrower.o
+        header = target.payload.header
 
         # The bits above the size of the BAR are the base address that the host assigned.
         offset = Signal(16)
@@ -81,8 +95,8 @@ class Completer(wiring.Component):
                 with m.Case(number):
                     m.d.comb += offset.eq(header.address[:16] & (size - 1))
         m.d.comb += [
-            writer.target.payload.eq(self.target.payload),
-            writer.target.valid.eq(self.target.valid),
+            writer.target.payload.eq(target.payload),
+            writer.target.valid.eq(target.valid),
             writer.offset.eq(offset),
         ]
 
@@ -97,15 +111,18 @@ class Completer(wiring.Component):
             entry.supported.eq(reading),
             entry.address.eq(offset[2:]),
             queue.i.valid.eq(
-                self.target.valid
-                & self.target.payload.first
-                & (reading | (header.kind == TargetKind.OTHER))
+                target.valid & target.payload.first & (reading | (header.kind == TargetKind.OTHER))
             ),
         ]
         m.d.sync += self.target_np_ok.eq(queue.level < QUEUE_DEPTH - QUEUE_RESERVE)
 
         wiring.connect(m, queue.o, reader.request)
-        wiring.connect(m, reader.completion, wiring.flipped(self.completion))
+        completion = reader.completion
+        if self._width > BUS_WIDTH:
+            m.submodules.widener = widener = CompletionWidener(self._width, BOUNDARY)
+            wiring.connect(m, completion, widener.i)
+            completion = widener.o
+        wiring.connect(m, completion, wiring.flipped(self.completion))
         wiring.connect(m, writer.write, wiring.flipped(self.bus.write))
         wiring.connect(m, reader.read, wiring.flipped(self.bus.read))
         return m

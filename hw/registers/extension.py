@@ -11,7 +11,7 @@ from amaranth.utils import exact_log2
 from peerdma import regs
 
 from ..records import Outcome
-from ..seam import LinkState
+from ..seam import BUS_WIDTH, LinkState
 from .bank import RegisterBank, field
 from .bus import BusFanOut, BusSignature
 
@@ -77,6 +77,8 @@ class ExtensionBlock(wiring.Component):
     capabilities : regs.Capability
     user : type of UserBlock, or None
         The user block of this build.
+    width : int
+        Bits of a beat of the engine.
     launch_queues : int
         Number of this build.
     answers : bool
@@ -121,6 +123,7 @@ class ExtensionBlock(wiring.Component):
         clock_khz,
         capabilities,
         user,
+        width,
         launch_queues=0,
         answers=True,
     ):
@@ -130,6 +133,7 @@ class ExtensionBlock(wiring.Component):
         self._clock_khz = clock_khz
         self._capabilities = capabilities
         self._user = user
+        self._width = width
         self.records: bool = regs.Capability.FRAME_RECORDS in capabilities
         super().__init__(
             {
@@ -238,7 +242,7 @@ class ExtensionBlock(wiring.Component):
             config.max_read_request.eq(link.max_read_request),
             config.system_id.eq(regs.CONFIG["system_id"].reset),
             config.msi_enable.eq(Cat(link.msi_enable, link.msix_enable)),
-            config.data_width.eq(0),
+            config.data_width.eq(exact_log2(self._width // BUS_WIDTH)),
             self.relaxed.eq(config.pcie_control[0] & link.relaxed_ordering),
             self.in_flight.eq(field(ext.reads, regs.EXTENSION["reads"], "in_flight")),
             self.tolerant.eq(field(ext.reads, regs.EXTENSION["reads"], "tolerant")),

@@ -15,8 +15,7 @@ from peerdma import regs
 
 from ..parts.queue import Queue
 from ..registers.window import RegisterPort
-from ..seam import WIDTH
-from .ring import stream_beat
+from .ring import USER_WIDTH, stream_beat
 
 __all__ = ["AxiStream", "FromAxiStream", "StreamResetPort", "ToAxiStream", "UserPorts"]
 
@@ -109,8 +108,8 @@ class UserPorts(wiring.Signature):
         super().__init__(
             {
                 "axis": Out(StreamResetPort()),
-                "m_axis_h2c": Out(AxiStream(WIDTH)),
-                "s_axis_c2h": In(AxiStream(WIDTH)),
+                "m_axis_h2c": Out(AxiStream(USER_WIDTH)),
+                "s_axis_c2h": In(AxiStream(USER_WIDTH)),
                 "reg": Out(RegisterPort((regs.USER_BLOCK_SIZE - 1).bit_length())),
             }
         )
@@ -137,7 +136,7 @@ class ToAxiStream(wiring.Component):
         The bytes of a beat are in the lowest lanes.
     """
 
-    def __init__(self, width: int = WIDTH):
+    def __init__(self, width: int):
         super().__init__(
             {"i": In(stream.Signature(stream_beat(width))), "o": Out(AxiStream(width))}
         )
@@ -173,7 +172,7 @@ class FromAxiStream(wiring.Component):
     o : Out(stream of stream_beat)
     """
 
-    def __init__(self, width: int = WIDTH):
+    def __init__(self, width: int):
         self._width = width
         super().__init__(
             {"i": In(AxiStream(width)), "o": Out(stream.Signature(stream_beat(width)))}

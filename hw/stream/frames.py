@@ -7,14 +7,13 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..seam import WIDTH
 from .crc import Crc32
-from .ring import StreamBeat
+from .ring import USER_WIDTH, StreamBeat
 
 __all__ = ["FrameRecorder"]
 
 #: Bytes of a record that leave in one beat, a word.
-_BYTES = WIDTH // 8
+_BYTES = USER_WIDTH // 8
 _WORDS = regs.FRAME_RECORD.itemsize // _BYTES
 
 

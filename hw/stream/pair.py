@@ -6,9 +6,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..memory.banks import ReadPortSignature
-from ..records import InOrderMark, Placement
+from ..records import InOrderMark, placement
 from ..registers.bus import BusSignature
-from ..seam import WIDTH
 from .axi_stream import UserPorts
 from .link import StreamChannelSignature
 from .ring import CopyRing
@@ -41,6 +40,8 @@ class StreamPair(wiring.Component):
         0 to 3: which pair this is.
     inbound, outbound : int
         Ring sizes in bytes; `PassThrough` has no outbound ring.
+    width : int
+        Bits of a word of the rings. A user block has 64 bits in a beat all the same.
     recorded : bool
         The frames of a `FrameBlock` can have records.
 
@@ -55,7 +56,7 @@ class StreamPair(wiring.Component):
         records.
     h2c, c2h : In(StreamChannelSignature)
         Both channels, whose runs start only while the pair is not broken.
-    placement : In(stream of Placement, always ready)
+    placement : In(stream of placement, always ready)
     mark : In(stream of InOrderMark, always ready)
         The data of the H2C channel that is for the stream, and how far its oldest read has come.
     read : In(ReadPortSignature), released : In(1)
@@ -73,16 +74,22 @@ class StreamPair(wiring.Component):
         number: int = 0,
         inbound: int = 8192,
         outbound: int = 4096,
+        width: int,
         recorded: bool = True,
     ):
         self._source = user.RATIO[0] == 0
         self.recorded: bool = recorded and issubclass(user, FrameBlock)
         # A class derived from it may change the bytes.
         if user is PassThrough:
-            self._path = CopyRing(inbound, pair=number)
+            self._path = CopyRing(inbound, pair=number, width=width)
         else:
             self._path = UserPath(
-                user(), number=number, inbound=inbound, outbound=outbound, recorded=self.recorded
+                user(),
+                number=number,
+                inbound=inbound,
+                outbound=outbound,
+                width=width,
+                recorded=self.recorded,
             )
         always = {"always_ready": True}
         ports = {"ports": Out(UserPorts())} if issubclass(user, Axis) else {}
@@ -93,9 +100,9 @@ class StreamPair(wiring.Component):
                 **({"records": In(1), "cycles": In(64)} if self.recorded else {}),
                 "h2c": In(StreamChannelSignature()),
                 "c2h": In(StreamChannelSignature()),
-                "placement": In(stream.Signature(Placement, **always)),
+                "placement": In(stream.Signature(placement(width), **always)),
                 "mark": In(stream.Signature(InOrderMark, **always)),
-                "read": In(ReadPortSignature(WIDTH)),
+                "read": In(ReadPortSignature(width)),
                 "released": In(1),
                 "active": Out(1),
                 **ports,

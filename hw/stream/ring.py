@@ -25,11 +25,17 @@ from ..memory.banks import Banks, ReadPortSignature
 from ..memory.rotators import Get, Put
 from ..parts.queue import Queue
 from ..records import InOrderMark, placement
-from ..seam import WIDTH
 from .link import ReservationSignature
 from .space import ReadSpace, WriteSpace
 
-__all__ = ["CopyRing", "InboundRing", "OutboundRing", "StreamBeat", "stream_beat"]
+__all__ = [
+    "USER_WIDTH",
+    "CopyRing",
+    "InboundRing",
+    "OutboundRing",
+    "StreamBeat",
+    "stream_beat",
+]
 
 
 def stream_beat(width: int) -> data.StructLayout:
@@ -43,8 +49,10 @@ def stream_beat(width: int) -> data.StructLayout:
     return data.StructLayout({"data": width, "count": range(width // 8 + 1), "last": 1})
 
 
-#: Of the engine's width: eight bytes.
-StreamBeat = stream_beat(WIDTH)
+#: Bits of a beat between a ring and a user block, at any width of the engine.
+USER_WIDTH = 64
+#: Such a beat.
+StreamBeat = stream_beat(USER_WIDTH)
 
 
 class InboundRing(wiring.Component):
@@ -59,7 +67,9 @@ class InboundRing(wiring.Component):
     size : int
         Bytes, a power of two.
     width : int
-        Bits of a beat and of a word.
+        Bits of a word.
+    beat : int
+        Bits of a beat, no more than of a word.
 
     Members
     -------
@@ -75,10 +85,10 @@ class InboundRing(wiring.Component):
     #: beats between memory and sink, to cover the read latency
     _DEPTH = 4
 
-    def __init__(self, size: int, width: int = WIDTH):
+    def __init__(self, size: int, *, width: int, beat: int):
         self._space = ReadSpace(size)
         self._size = size
-        self._width = width
+        self._width, self._beat = width, beat
         super().__init__(
             {
                 "reservation": In(ReservationSignature()),
@@ -87,14 +97,14 @@ class InboundRing(wiring.Component):
                 "gap": In(1),
                 "drain": In(1),
                 "flush": In(1),
-                "beats": Out(stream.Signature(stream_beat(width))),
+                "beats": Out(stream.Signature(stream_beat(beat))),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         bits = (self._size - 1).bit_length()
-        lanes = self._width // 8
+        lanes = self._beat // 8
         m.submodules.memory = banks = Banks(self._size, self._width)
         m.submodules.get = get = Get(self._width, bits)
         wiring.connect(m, wiring.flipped(self.placement), banks.write)
@@ -111,7 +121,7 @@ class InboundRing(wiring.Component):
         ]
 
         m.submodules.queue = queue = ResetInserter(self.flush)(
-            Queue(stream_beat(self._width), self._DEPTH)
+            Queue(stream_beat(self._beat), self._DEPTH)
         )
         here = Signal.like(left)
         full = Signal()
@@ -159,7 +169,9 @@ class OutboundRing(wiring.Component):
     pair : int
         Number of the pair, for its placement addresses.
     width : int
-        Bits of a beat and of a word.
+        Bits of a word.
+    beat : int
+        Bits of a beat, no more than of a word.
 
     Members
     -------
@@ -170,13 +182,13 @@ class OutboundRing(wiring.Component):
         For the writer, from the cycle after the ring was ready; rows count modulo the size.
     """
 
-    def __init__(self, size: int, *, pair: int = 0, width: int = WIDTH):
+    def __init__(self, size: int, *, pair: int = 0, width: int, beat: int):
         self._space = WriteSpace(size, pair=pair)
         self._size = size
-        self._width = width
+        self._width, self._beat = width, beat
         super().__init__(
             {
-                "beats": In(stream.Signature(stream_beat(width))),
+                "beats": In(stream.Signature(stream_beat(beat))),
                 "reservation": In(ReservationSignature()),
                 "released": In(1),
                 "read": In(ReadPortSignature(width)),
@@ -187,7 +199,7 @@ class OutboundRing(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bits = (self._size - 1).bit_length()
-        lanes = self._width // 8
+        lanes = self._beat // 8
         m.submodules.memory = banks = Banks(self._size, self._width)
         m.submodules.put = put = Put(self._width, bits)
         wiring.connect(m, put.o, banks.write)
@@ -255,7 +267,7 @@ class CopyRing(wiring.Component):
         Forget all bytes. Nothing may be reserved that could still arrive, or be released.
     """
 
-    def __init__(self, size: int, *, pair: int = 0, width: int = WIDTH):
+    def __init__(self, size: int, *, pair: int = 0, width: int):
         self._banks = Banks(size, width)
         self._emptying, self._filling = WriteSpace(size, pair=pair), ReadSpace(size)
         super().__init__(

@@ -8,15 +8,14 @@ from amaranth.lib.wiring import In, Out
 from peerdma import regs
 
 from ..memory.banks import ReadPortSignature
-from ..records import InOrderMark, Placement
+from ..records import InOrderMark, placement
 from ..registers.bank import RegisterBank
 from ..registers.bus import BusSignature
 from ..registers.window import RegisterWindow
-from ..seam import WIDTH
 from .axi_stream import UserPorts
 from .frames import FrameRecorder
 from .link import ReservationSignature
-from .ring import InboundRing, OutboundRing
+from .ring import USER_WIDTH, InboundRing, OutboundRing
 from .user_blocks import Axis
 
 __all__ = ["UserPath"]
@@ -34,6 +33,8 @@ class UserPath(wiring.Component):
         0 to 3: which pair this is.
     inbound, outbound : int
         Ring sizes in bytes.
+    width : int
+        Bits of a word of the rings.
 
     Members
     -------
@@ -54,19 +55,21 @@ class UserPath(wiring.Component):
         Only with `Axis`.
     """
 
-    def __init__(self, user, *, number: int, inbound: int, outbound: int, recorded: bool):
+    def __init__(
+        self, user, *, number: int, inbound: int, outbound: int, width: int, recorded: bool
+    ):
         self._user = user
         self._recorded = recorded
         self._number = number
-        self._inbound = InboundRing(inbound)
-        self._outbound = OutboundRing(outbound, pair=number)
+        self._inbound = InboundRing(inbound, width=width, beat=USER_WIDTH)
+        self._outbound = OutboundRing(outbound, pair=number, width=width, beat=USER_WIDTH)
         always = {"always_ready": True}
         ports = {"ports": Out(UserPorts())} if isinstance(user, Axis) else {}
         super().__init__(
             {
                 "bus": In(BusSignature()),
                 "reads": In(ReservationSignature()),
-                "placement": In(stream.Signature(Placement, **always)),
+                "placement": In(stream.Signature(placement(width), **always)),
                 "mark": In(stream.Signature(InOrderMark, **always)),
                 "gap": In(1),
                 "drain": In(1),
@@ -74,7 +77,7 @@ class UserPath(wiring.Component):
                 "discard": In(1),
                 "writes": In(ReservationSignature()),
                 "released": In(1),
-                "read": In(ReadPortSignature(WIDTH)),
+                "read": In(ReadPortSignature(width)),
                 "flush": In(1),
                 **ports,
             }

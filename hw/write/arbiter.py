@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..parts.round_robin import RoundRobin
 from ..records import Sent
-from ..seam import LinkState, RequestBeat, SentToken
+from ..seam import LinkState, RequestHeader, SentToken, beat
 
 __all__ = ["RequestArbiter"]
 
@@ -28,15 +28,17 @@ class RequestArbiter(wiring.Component):
     Parameters
     ----------
     writers : int
+    width : int
+        Bits of a beat.
     transmit_buffers, credit_lag : int
         Of the block, as `hw.seam.Block` has them. It owes tokens for no more writes than buffers.
 
     Members
     -------
-    reads : In(stream of RequestBeat)
+    reads : In(stream of beats of RequestHeader)
         Packets of one beat; their data is ignored.
-    writes : array of In(stream of RequestBeat)
-    request : Out(stream of RequestBeat)
+    writes : array of In(stream of beats of RequestHeader)
+    request : Out(stream of beats of RequestHeader)
         Reads have arbitrary data, which may change while they wait.
     seam_sent : In(stream of SentToken, always ready)
         The block's tokens for what went to `request`.
@@ -45,17 +47,19 @@ class RequestArbiter(wiring.Component):
     link : In(LinkState)
     """
 
-    def __init__(self, writers=1, *, transmit_buffers, credit_lag):
+    def __init__(self, writers=1, *, width, transmit_buffers, credit_lag):
         if writers < 1:
             raise ValueError(f"writers must be at least 1, not {writers}")
         self._writers = writers
         self._transmit_buffers = transmit_buffers
         self._credit_lag = credit_lag
+        self._beat = beat(RequestHeader, width)
+        request = stream.Signature(self._beat)
         super().__init__(
             {
-                "reads": In(stream.Signature(RequestBeat)),
-                "writes": In(stream.Signature(RequestBeat)).array(writers),
-                "request": Out(stream.Signature(RequestBeat)),
+                "reads": In(request),
+                "writes": In(request).array(writers),
+                "request": Out(request),
                 "seam_sent": In(stream.Signature(SentToken, always_ready=True)),
                 "sent": Out(stream.Signature(Sent, always_ready=True)),
                 "link": In(LinkState),
@@ -79,7 +83,7 @@ class RequestArbiter(wiring.Component):
         valid = Signal()
         ready = Signal()
         done = Signal()
-        write = Signal(RequestBeat)
+        write = Signal(self._beat)
         write_valid = Signal()
         in_flight = Signal(range(self._transmit_buffers + 1))
 

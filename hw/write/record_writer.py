@@ -13,7 +13,8 @@ from amaranth.lib.wiring import In, Out
 from peerdma import regs
 
 from ..registers.bus import READ_LATENCY, BusSignature
-from ..seam import RequestBeat
+from ..seam import RequestHeader
+from ..seam import beat as request_beat
 
 __all__ = [
     "DirectRecord",
@@ -102,6 +103,8 @@ class RecordWriter(wiring.Component):
     sources : int
     token : int
         Token of the requests.
+    width : int
+        Bits of a beat.
     direct : bool
         There is another source, whose records come with address and data.
 
@@ -110,7 +113,7 @@ class RecordWriter(wiring.Component):
     sources : array of In(RecordSignature)
     direct : In(DirectRecordSignature)
         Only if there is one.
-    request : Out(stream of RequestBeat)
+    request : Out(stream of beats of RequestHeader)
         Packets of one beat.
     sent : In(1), dropped : In(1)
         The token of a request came back, and whether the request was dropped.
@@ -121,14 +124,14 @@ class RecordWriter(wiring.Component):
         which the host reads nothing.
     """
 
-    def __init__(self, sources: int, token: int, *, direct: bool = False):
+    def __init__(self, sources: int, token: int, *, width: int, direct: bool = False):
         self._token = token
         self._direct = direct
         super().__init__(
             {
                 "sources": In(RecordSignature()).array(sources),
                 **({"direct": In(DirectRecordSignature())} if direct else {}),
-                "request": Out(stream.Signature(RequestBeat)),
+                "request": Out(stream.Signature(request_beat(RequestHeader, width))),
                 "sent": In(1),
                 "dropped": In(1),
                 "busy": Out(1),
@@ -141,7 +144,7 @@ class RecordWriter(wiring.Component):
         m = Module()
         beat, header = self.request.payload, self.request.payload.header
         #: address and data that were looked up
-        address_read, data_read = header.address, beat.data
+        address_read, data_read = header.address, beat.data[:64]
         if self._direct:
             # Apart from those that come with a record, of which either is 0: a choice of what to
             # register would take a LUT for each bit, while this OR is merged into what follows.

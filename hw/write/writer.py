@@ -12,7 +12,7 @@ from ..memory.banks import ReadPortSignature
 from ..memory.rotators import Get
 from ..parts.queue import Queue
 from ..records import JOB_BYTES, OFFSET_BITS, CardMemory, WriteJob
-from ..seam import WIDTH, RequestHeader
+from ..seam import RequestHeader
 from ..seam import beat as request_beat
 
 __all__ = ["Writer"]
@@ -61,11 +61,11 @@ class Writer(wiring.Component):
         from the cycle on in which it is taken.
     ram : Out(ReadPortSignature), rings : array of Out(ReadPortSignature)
         Where the bytes are: card RAM, or the ring of a pair. Rows count modulo their size.
-    request : Out(stream of RequestBeat)
+    request : Out(stream of beats of RequestHeader)
         Memory writes.
     """
 
-    def __init__(self, rings: int, offset_bits: int = OFFSET_BITS, width: int = WIDTH):
+    def __init__(self, rings: int, offset_bits: int = OFFSET_BITS, *, width: int):
         self._get = Get(width, offset_bits, 1 + rings)
         self._width = width
         memory = ReadPortSignature(width)

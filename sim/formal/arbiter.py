@@ -27,6 +27,7 @@ class Arbiter(Property):
     def __init__(self):
         super().__init__(
             RequestArbiter(
+                width=SERIES7.width,
                 writers=2,
                 transmit_buffers=self.BUFFERS,
                 credit_lag=SERIES7.credit_lag,

@@ -32,7 +32,7 @@ class Slots(Property):
     depth = 2
 
     def __init__(self):
-        super().__init__(DescriptorFetch(h2c=1, c2h=1, slots=self.SLOTS))
+        super().__init__(DescriptorFetch(h2c=1, c2h=1, width=64, slots=self.SLOTS))
 
     def _state(self, m):
         block, inside = self.block, self.inside

@@ -237,7 +237,7 @@ class Records(Property):
     SOURCES = 2
 
     def __init__(self):
-        super().__init__(RecordWriter(self.SOURCES, token=0))
+        super().__init__(RecordWriter(self.SOURCES, token=0, width=64))
 
     def _state(self, m):
         block, inside = self.block, self.inside

@@ -76,7 +76,7 @@ class Leftovers(Property):
     """
 
     def __init__(self):
-        super().__init__(StreamPair(PassThrough, inbound=1024))
+        super().__init__(StreamPair(PassThrough, inbound=1024, width=64))
 
     def _state(self, m):
         block, inside = self.block, self.inside

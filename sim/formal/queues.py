@@ -64,7 +64,7 @@ class ReadQueue(Property):
     reach = 2 * QUEUE_DEPTH + 6
 
     def __init__(self):
-        super().__init__(Completer())
+        super().__init__(Completer(width=64))
 
     def _state(self, m):
         block, queue = self.block, self.inside.part("queue")
@@ -98,7 +98,7 @@ class WriteQueues(Property):
     depth = 2
 
     def __init__(self):
-        super().__init__(Writer(1))
+        super().__init__(Writer(1, width=64))
 
     def _state(self, m):
         held, coming, level = (self.inside(name) for name in ("held", "coming", "beats.level"))

@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.hdl import Assert, Assume
 
 from hw.records import JOB_BYTES, CardMemory
-from hw.seam import WIDTH
+from hw.seam import WIDTHS
 from hw.stream.ring import CopyRing, InboundRing, OutboundRing
 
 from .property import Property
@@ -15,6 +15,7 @@ __all__ = ["Copy", "Inbound", "Outbound"]
 SIZE = 2 * JOB_BYTES
 #: of a byte's position, whose topmost bit tells one round of the ring from the next
 BITS = SIZE.bit_length()
+WIDTH = WIDTHS[0]
 LANES = WIDTH // 8
 
 
@@ -48,7 +49,7 @@ class Inbound(Property):
     """
 
     def __init__(self):
-        super().__init__(InboundRing(SIZE))
+        super().__init__(InboundRing(SIZE, width=WIDTH, beat=WIDTH))
 
     def _state(self, m):
         block, inside = self.block, self.inside
@@ -137,7 +138,7 @@ class Outbound(Property):
     depth = 1
 
     def __init__(self):
-        super().__init__(OutboundRing(SIZE))
+        super().__init__(OutboundRing(SIZE, width=WIDTH, beat=WIDTH))
 
     def _state(self, m):
         block, inside = self.block, self.inside
@@ -199,7 +200,7 @@ class Copy(Property):
     """
 
     def __init__(self):
-        super().__init__(CopyRing(SIZE))
+        super().__init__(CopyRing(SIZE, width=WIDTH))
 
     def _state(self, m):
         block, inside = self.block, self.inside

@@ -5,12 +5,13 @@ from amaranth import *
 from amaranth.hdl import Assert, Assume
 
 from hw.memory import rotators
-from hw.seam import WIDTH
+from hw.seam import WIDTHS
 
 from .property import Property
 
 __all__ = ["Get", "Put"]
 
+WIDTH = WIDTHS[0]
 LANES = WIDTH // 8
 #: of an address: a few rows are as good as many
 BITS = 7

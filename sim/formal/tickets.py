@@ -51,7 +51,7 @@ class Tickets(Property):
     reach = 40
 
     def __init__(self):
-        super().__init__(LaunchQueues(queues=2, h2c=1, c2h=1, pairs=1))
+        super().__init__(LaunchQueues(queues=2, h2c=1, c2h=1, pairs=1, width=64))
 
     def _state(self, m):
         inside = self.inside

@@ -152,7 +152,7 @@ def fields(value) -> dict[str, int]:
     return {name: int(getattr(field, "value", field)) for name, field in found.items()}
 
 
-def packets(log) -> list[tuple]:
+def packets(log, width: int = 64) -> list[tuple]:
     """The packets in a `watch` log of a seam stream: (cycles of the beats, header, data) each.
 
     Fails unless `first` and `last` frame them and the header is constant.
@@ -167,7 +167,7 @@ def packets(log) -> list[tuple]:
             assert header == now, "the header changed"
         header = None if beat.last else now
         times.append(cycle)
-        data += beat.data.to_bytes(8, "little")
+        data += beat.data.to_bytes(width // 8, "little")
         if beat.last:
             done.append((times, now, data))
     assert header is None, "the last packet has no end"

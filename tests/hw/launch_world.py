@@ -56,7 +56,7 @@ class World:
     """
 
     def __init__(self, rng: random.Random, queues: int = 2, entries: int = 8, first: int = 0):
-        self.dut = LaunchQueues(queues=queues, h2c=1, c2h=1, pairs=1)
+        self.dut = LaunchQueues(queues=queues, h2c=1, c2h=1, pairs=1, width=64)
         self.rng, self.entries, self.queues = rng, entries, queues
         self.memory, self.log = {}, []
         self.records = [[] for _ in range(queues)]

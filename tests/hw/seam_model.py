@@ -4,22 +4,29 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 
 from hw.core import Core
-from hw.seam import CompletionStatus, TargetKind
+from hw.pcie.series7.block import SERIES7
+from hw.seam import Block, CompletionStatus, TargetKind
 from peerdma import regs
 from tests.hw.helpers import fields
 from tests.hw.pcie.tlps import seam_beats
 from tests.hw.read.completions import enabled_bytes
 
-__all__ = ["SeamModel", "descriptors_of", "transfer"]
+__all__ = ["SeamModel", "block_of", "descriptors_of", "transfer"]
 
 #: Most bytes of one completion, which also ends at multiples of this.
 _COMPLETION_BYTES = 64
 #: Cycles from the end of a write to its token.
 _TOKEN_DELAY = 3
+
+
+def block_of(width: int) -> Block:
+    """A block of this width that is otherwise as the 7-series'."""
+    return replace(SERIES7, width=width)
 
 
 class SeamModel:
@@ -46,6 +53,7 @@ class SeamModel:
 
     def __init__(self, core: Core, base: int, size: int):
         self.core, self.seam, self.base = core, core.seam, base
+        self.width = core.block.width
         self.memory = bytearray(size)
         self.writes: list[tuple[int, int, int]] = []
         self.refused: set[int] = set()
@@ -82,12 +90,12 @@ class SeamModel:
         """Write a register, or several at once, in order with all other accesses."""
         header = self._header(TargetKind.WRITE, offset, bar)
         header |= {"dwords": dwords, "last_be": 0xF if dwords > 1 else 0}
-        self._targets.append(seam_beats(header, value.to_bytes(4 * dwords, "little")))
+        self._targets.append(seam_beats(header, value.to_bytes(4 * dwords, "little"), self.width))
 
     async def read(self, ctx, offset: int) -> int:
         """Read a DMA register."""
         self._answers.clear()
-        self._targets.append(seam_beats(self._header(TargetKind.READ, offset), None))
+        self._targets.append(seam_beats(self._header(TargetKind.READ, offset), None, self.width))
         while not self._answers:
             await ctx.tick()
         (value,) = self._answers
@@ -119,7 +127,7 @@ class SeamModel:
                 continue
             header = fields(beat.header)
             if header["write"]:
-                data += beat.data.to_bytes(8, "little")
+                data += beat.data.to_bytes(self.width // 8, "little")
                 if beat.last:
                     self.writes.append((header["address"], header["dwords"], header["relaxed"]))
                     self._store(header, data)
@@ -149,7 +157,7 @@ class SeamModel:
                 "tag": header["tag"],
             }
             content = None if refused else bytes(self.memory[span])
-            self._completions.append(seam_beats(completion, content))
+            self._completions.append(seam_beats(completion, content, self.width))
             if refused:
                 return
             address, left = address + count, left - count
@@ -161,7 +169,7 @@ class SeamModel:
                 for beat in packets.popleft() if packets else ():
                     ctx.set(stream.payload, beat)
                     ctx.set(stream.valid, 1)
-                    await ctx.tick()
+                    await ctx.tick().until(stream.ready)
                 ctx.set(stream.valid, 0)
                 await ctx.tick()
 

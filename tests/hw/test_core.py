@@ -10,13 +10,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
 
 from hw.core import Core, CoreConfig
 from hw.pcie.series7.block import SERIES7
-from hw.stream.user_blocks import FrameBlock, PassThrough
+from hw.seam import WIDTHS
+from hw.stream.user_blocks import FrameBlock, PassThrough, UserBlock
 from peerdma import regs
 from tests.hw.helpers import seeded, simulate
-from tests.hw.seam_model import SeamModel, transfer
+from tests.hw.seam_model import SeamModel, block_of, transfer
 
 BASE = 0x12_3456_0000
 #: Where source and destination are in the model's memory.
@@ -24,12 +26,24 @@ SOURCE, DESTINATION = 0x1000, 0x3000
 SMALL = CoreConfig(tags=8, ram_size=4096, user=None)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_data_goes_to_the_card_and_back(stream):
-    """At any byte alignment, through card RAM or through the rings and the user block."""
+class Wire(UserBlock):
+    """As `PassThrough`, but for the pair it is not that."""
+
+    NAME = "WIRE"
+
+    def elaborate(self, platform):
+        m = Module()
+        wiring.connect(m, wiring.flipped(self.i), wiring.flipped(self.o))
+        return m
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("user", [None, PassThrough, Wire])
+def test_data_goes_to_the_card_and_back(user, width):
+    """At any byte alignment, through card RAM, a ring, or two rings and a user block."""
     random = seeded()
-    config = replace(SMALL, user=PassThrough) if stream else SMALL
-    model = SeamModel(Core(SERIES7, config), BASE, 0x6000)
+    stream = user is not None
+    model = SeamModel(Core(block_of(width), replace(SMALL, user=user)), BASE, 0x6000)
     data = random.randbytes(2000)
     cuts = [0, 1, 700, 1500, 2000]
     skew_in, card, skew_out = (random.randrange(16) for _ in range(3))
@@ -72,9 +86,10 @@ class Counting(FrameBlock):
         return m
 
 
-def test_frames_have_records_where_descriptors_say():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_frames_have_records_where_descriptors_say(width):
     """Of a frame in one piece, and of one in two; each is one write, behind those of the data."""
-    model = SeamModel(Core(SERIES7, replace(SMALL, user=Counting)), BASE, 0x4000)
+    model = SeamModel(Core(block_of(width), replace(SMALL, user=Counting)), BASE, 0x4000)
     places = [(0x1003, 20), (0x2020, 32), (0x1101, 7), (0x1200, 13), (0x2FE0, 32)]
 
     async def bench(ctx):
@@ -116,9 +131,10 @@ def test_cores_without_records_say_so(config):
     simulate(model.core, bench, background=model.benches)
 
 
-def test_pushed_descriptors_are_followed_by_those_in_memory():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pushed_descriptors_are_followed_by_those_in_memory(width):
     random = seeded()
-    model = SeamModel(Core(SERIES7, SMALL), BASE, 0x6000)
+    model = SeamModel(Core(block_of(width), SMALL), BASE, 0x6000)
     data = random.randbytes(400)
     model.memory[SOURCE : SOURCE + len(data)] = data
 
@@ -264,6 +280,24 @@ def test_registers_answer():
     simulate(model.core, bench, background=model.benches)
 
 
-def test_a_block_of_another_width_is_refused():
-    with pytest.raises(ValueError, match="the engine is 64 bits wide, the PCIe block 128"):
-        Core(replace(SERIES7, width=128))
+@pytest.mark.parametrize("width", WIDTHS)
+def test_software_reads_how_wide_the_data_path_is(width):
+    model = SeamModel(Core(block_of(width), replace(SMALL, extension=False)), BASE, 0)
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        assert 64 << await model.read(ctx, regs.CONFIG.address("data_width")) == width
+
+    simulate(model.core, bench, background=model.benches)
+
+
+@pytest.mark.parametrize("width", [0, 32, 96, 512])
+def test_a_block_of_another_width_is_refused(width):
+    with pytest.raises(ValueError, match=f"must be one of 64, 128, 256 bits, not {width}"):
+        block_of(width)
+
+
+@pytest.mark.parametrize("width", WIDTHS[1:])
+def test_launch_queues_are_refused_on_a_wider_block(width):
+    with pytest.raises(ValueError, match=f"launch queues need a block of 64 bits, not {width}"):
+        Core(block_of(width), replace(SMALL, launch_queues=1))

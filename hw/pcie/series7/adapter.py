@@ -41,9 +41,16 @@ class Series7Adapter(wiring.Component):
     -------
     seam : In(SeamSignature)
     trn : Out(TrnSignature)
+
+    Raises
+    ------
+    ValueError
+        If the block's parameters say that its ports have not 64 bits.
     """
 
     def __init__(self, clock_khz: int):
+        if SERIES7.width != 64:
+            raise ValueError(f"the adapter is for TRN ports of 64 bits, not {SERIES7.width}")
         self._clock_khz = clock_khz
         super().__init__({"seam": In(SeamSignature(SERIES7)), "trn": Out(TrnSignature())})
 

@@ -5,7 +5,8 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...seam import CompletionBeat, TargetBeat, TargetKind
+from ...seam import CompletionHeader, TargetHeader, TargetKind
+from ...seam import beat as packet_beat
 from ..tlp import (
     CompletionDword1,
     CompletionDword2,
@@ -15,6 +16,7 @@ from ..tlp import (
     length_of,
     swapped,
 )
+from .block import SERIES7
 
 __all__ = ["Receiver"]
 
@@ -51,8 +53,10 @@ class Receiver(wiring.Component):
     discontinued: In(1)
     error: In(1)
     bar_hit: In(8)
-    target: Out(stream.Signature(TargetBeat, always_ready=True))
-    completion: Out(stream.Signature(CompletionBeat, always_ready=True))
+    target: Out(stream.Signature(packet_beat(TargetHeader, SERIES7.width), always_ready=True))
+    completion: Out(
+        stream.Signature(packet_beat(CompletionHeader, SERIES7.width), always_ready=True)
+    )
 
     def elaborate(self, platform):
         m = Module()

@@ -5,7 +5,8 @@ from amaranth import *
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...seam import CompletionBeat, RequestBeat, SentToken
+from ...seam import CompletionHeader, RequestHeader, SentToken, beat
+from .block import SERIES7
 from .headers import Headers
 from .sent import SentWrites
 from .words import Words
@@ -64,8 +65,8 @@ class Transmitter(wiring.Component):
         Valid `drop_lag` + 2 cycles after the block took the last beat of a memory write.
     """
 
-    requester: In(stream.Signature(RequestBeat))
-    completion: In(stream.Signature(CompletionBeat))
+    requester: In(stream.Signature(beat(RequestHeader, SERIES7.width)))
+    completion: In(stream.Signature(beat(CompletionHeader, SERIES7.width)))
     requester_id: In(16)
     tlp: Out(stream.Signature(TransmitBeat))
     drop: In(1)

@@ -5,8 +5,9 @@ from amaranth import *
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...seam import CompletionBeat, RequestBeat
+from ...seam import CompletionHeader, RequestHeader, beat
 from ..tlp import swapped
+from .block import SERIES7
 
 __all__ = ["Words"]
 
@@ -47,8 +48,8 @@ class Words(wiring.Component):
         The word; its beat is there, and is the packet's last one.
     """
 
-    requester: In(stream.Signature(RequestBeat))
-    completion: In(stream.Signature(CompletionBeat))
+    requester: In(stream.Signature(beat(RequestHeader, SERIES7.width)))
+    completion: In(stream.Signature(beat(CompletionHeader, SERIES7.width)))
     completing: In(1)
     addressing: In(1)
     consuming: In(1)

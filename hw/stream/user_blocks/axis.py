@@ -10,8 +10,8 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ...seam import WIDTH
 from ..axi_stream import AxiStream, FromAxiStream, StreamResetPort, ToAxiStream, UserPorts
+from ..ring import USER_WIDTH
 from .base import UserBlock
 
 __all__ = ["Axis", "flat_ports", "user_module", "verilog_block"]
@@ -53,8 +53,8 @@ class Axis(UserBlock):
     RESET_CYCLES: ClassVar[int] = 16
 
     axis: Out(StreamResetPort())
-    m_axis_h2c: Out(AxiStream(WIDTH))
-    s_axis_c2h: In(AxiStream(WIDTH))
+    m_axis_h2c: Out(AxiStream(USER_WIDTH))
+    s_axis_c2h: In(AxiStream(USER_WIDTH))
 
     def elaborate(self, platform):
         m = Module()
@@ -64,14 +64,14 @@ class Axis(UserBlock):
         with m.If(~on):
             m.d.sync += [cycles.eq(cycles + 1), on.eq(cycles == self.RESET_CYCLES - 1)]
 
-        m.submodules.outwards = outwards = ToAxiStream()
+        m.submodules.outwards = outwards = ToAxiStream(USER_WIDTH)
         wiring.connect(m, outwards.o, wiring.flipped(self.m_axis_h2c))
         m.d.comb += [
             outwards.i.payload.eq(self.i.payload),
             outwards.i.valid.eq(self.i.valid & on),
             self.i.ready.eq(outwards.i.ready & on),
         ]
-        m.submodules.inwards = inwards = FromAxiStream()
+        m.submodules.inwards = inwards = FromAxiStream(USER_WIDTH)
         wiring.connect(m, inwards.o, wiring.flipped(self.o))
         source, sink = self.s_axis_c2h, inwards.i
         m.d.comb += [

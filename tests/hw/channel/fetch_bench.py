@@ -205,8 +205,10 @@ class Side:
             found += self.memory[address][:SIZE]
         place = job.place.as_bits()
         while found:
-            # Behind a completion of an odd number of dwords, beats have halves of two words.
-            size = 4 if bench.shuffle and bench.rng.random() < 0.1 else 8
+            # Behind a completion that ends within a word, beats have dwords of two words.
+            size = bench.width // 8
+            if bench.shuffle and bench.rng.random() < 0.1:
+                size = bench.rng.randrange(4, size, 4)
             words.append((place, found[:size]))
             place, found = place + size, found[size:]
         outcome, good = self.failures.get(index, Outcome.OK), job.length // SIZE
@@ -235,10 +237,10 @@ class Bench:
         self._inputs = {}
         self.ctx = None
 
-    def run(self, *scenarios, h2c=1, c2h=1, slots=64, shared=False, cycles=50_000):
+    def run(self, *scenarios, h2c=1, c2h=1, slots=64, shared=False, cycles=50_000, width=64):
         """Runs async functions, each of the `Side` of a channel from number 0 on, to their ends."""
-        self.h2c = h2c
-        self.dut = dut = DescriptorFetch(h2c=h2c, c2h=c2h, slots=slots, shared=shared)
+        self.h2c, self.width = h2c, width
+        self.dut = dut = DescriptorFetch(h2c=h2c, c2h=c2h, width=width, slots=slots, shared=shared)
         self.sides = [Side(self, number) for number in range(h2c + c2h)]
         self.pushing = False
 
@@ -336,7 +338,7 @@ class Bench:
             side, read = rng.choice(bringing) if self.shuffle else bringing[0]
             place, beat = read.words.pop(0)
             read.placed += len(beat)
-            placed = {"client": side.number, "memory": 0, **write_of(rng, place, beat)}
+            placed = {"client": side.number, "memory": 0, **write_of(rng, place, beat, self.width)}
             self.ctx.set(dut.placement.payload, placed)
             if not read.words:
                 side.arrived_times.append(self.cycle)

@@ -10,8 +10,8 @@ from tests.hw.channel.fetch_lists import SIZE, STOP, Error, chain, pack, word64
 from tests.hw.helpers import seeded
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_pushed_and_fetched(shared):
+@pytest.mark.parametrize(("shared", "width"), [(False, 64), (True, 64), (True, 128), (True, 256)])
+def test_pushed_and_fetched(shared, width):
     """Lists that begin with pushed descriptors, and go on in memory or not, between others."""
     rng = seeded()
 
@@ -27,7 +27,8 @@ def test_pushed_and_fetched(shared):
             await side.finish_pushed(todo, failures, shared and rng.random() < 0.5)
             await side.finish(chain(rng, [rng.randrange(1, 65)]))
 
-    busy_bench(rng, limit=rng.randrange(3)).run(scenario, scenario, shared=shared)
+    bench = busy_bench(rng, limit=rng.randrange(3))
+    bench.run(scenario, scenario, shared=shared, width=width)
 
 
 def test_pushed_descriptors_outlive_the_run_of_another_owner():

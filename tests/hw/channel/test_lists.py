@@ -5,6 +5,7 @@ import pytest
 
 from hw.channel.lists import READS, Lists
 from hw.records import Outcome
+from hw.seam import WIDTHS
 from peerdma import regs
 from tests.hw.helpers import placement, seeded, simulate, write_of
 
@@ -14,8 +15,8 @@ CHANNELS, SLOTS, SIZE = 3, 16, regs.DESCRIPTOR.itemsize
 class Bench:
     """One of three channels; the others' flags stay as they are."""
 
-    def __init__(self, ctx, dut, channel, rng):
-        self.ctx, self.dut, self.channel, self.rng = ctx, dut, channel, rng
+    def __init__(self, ctx, dut, channel, rng, width):
+        self.ctx, self.dut, self.channel, self.rng, self.width = ctx, dut, channel, rng, width
         ctx.set(dut.channel, channel)
 
     def __getattr__(self, name):
@@ -38,8 +39,13 @@ class Bench:
 
     async def arrives(self, slot, control):
         """The control word of a descriptor."""
-        word = control.to_bytes(4, "little") + bytes(4)
-        placed = {"client": self.channel, "memory": 0, **write_of(self.rng, slot * SIZE, word)}
+        dword = control.to_bytes(4, "little")
+        await self.brings(slot * SIZE, dword + self.rng.randbytes(self.width // 8 - 4))
+
+    async def brings(self, place, data):
+        """Any bytes of descriptors."""
+        written = write_of(self.rng, place, data, self.width)
+        placed = {"client": self.channel, "memory": 0, **written}
         self.ctx.set(self.dut.placement.payload, placed)
         await self._tick(self.dut.placement)
 
@@ -59,12 +65,12 @@ class Bench:
         self.ctx.set(stream.valid, 0)
 
 
-def run(scenario, channel=1):
+def run(scenario, channel=1, width=64):
     rng = seeded()
-    dut = Lists(CHANNELS, SLOTS)
+    dut = Lists(CHANNELS, SLOTS, width=width)
 
     async def bench(ctx):
-        await scenario(Bench(ctx, dut, channel, rng))
+        await scenario(Bench(ctx, dut, channel, rng, width))
         for other in range(CHANNELS):
             if other != channel:
                 ctx.set(dut.channel, other)
@@ -85,6 +91,7 @@ def test_a_list_runs_from_its_start_to_its_end(end):
     run(scenario)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(
     ("control", "ends"),
     [
@@ -94,7 +101,7 @@ def test_a_list_runs_from_its_start_to_its_end(end):
         ((regs.DESC_MAGIC ^ 0x100) << 16, True),
     ],
 )
-def test_stop_or_a_wrong_magic_is_the_end(control, ends):
+def test_stop_or_a_wrong_magic_is_the_end(control, ends, width):
     async def scenario(lists):
         await lists.begin()
         await lists.arrives(5, control)
@@ -103,7 +110,28 @@ def test_stop_or_a_wrong_magic_is_the_end(control, ends):
         await lists.begin()
         assert not lists.ended
 
-    run(scenario)
+    run(scenario, width=width)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_other_dword_is_taken_for_control(width):
+    """Whatever is in it, in a beat that begins with it or has it behind the end of a word."""
+    stop = (regs.DESC_MAGIC << 16 | regs.DESC_STOP).to_bytes(4, "little")
+    good = (regs.DESC_MAGIC << 16).to_bytes(4, "little")
+
+    async def scenario(lists):
+        await lists.begin()
+        for dword in range(2 * SIZE // 4):
+            dwords = min(width // 32, 3 * SIZE // 4 - dword)
+            data = [stop if (dword + n) % (SIZE // 4) else good for n in range(dwords)]
+            await lists.brings(4 * dword, b"".join(data))
+            assert not lists.ended, dword
+        # In its place it counts in whichever lane a beat has begun.
+        place = SIZE - 4 * (width // 32 - 1)
+        await lists.brings(place, bytes(width // 8 - 4) + stop)
+        assert lists.ended
+
+    run(scenario, width=width)
 
 
 def test_marks_tell_how_far_it_is_filled():

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hw.interrupts.irq import InterruptBlock
 from hw.registers.bus import READ_LATENCY, BusSignature, BusStage
 from hw.registers.file import RegisterFile
-from hw.seam import RequestBeat
+from hw.seam import RequestHeader, beat
 from hw.write.record_writer import RecordWriter
 from peerdma import regs
 from tests.hw.helpers import simulate
@@ -28,7 +28,7 @@ class Messages(wiring.Component):
         super().__init__(
             {
                 "bus": In(BusSignature()),
-                "request": Out(stream.Signature(RequestBeat)),
+                "request": Out(stream.Signature(beat(RequestHeader, 64))),
                 "sent": In(1),
                 "dropped": In(1),
             }
@@ -37,7 +37,7 @@ class Messages(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.irq = irq = self.irq
-        m.submodules.records = records = RecordWriter(1, 0)
+        m.submodules.records = records = RecordWriter(1, 0, width=64)
         wiring.connect(m, wiring.flipped(self.bus), records.host)
         wiring.connect(m, irq.records, records.sources[0])
         wiring.connect(m, records.request, wiring.flipped(self.request))

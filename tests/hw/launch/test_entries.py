@@ -249,7 +249,7 @@ def test_doorbells_of_both_widths_in_any_order(run):
 
 def test_an_entry_that_was_read_long_ago_is_not_taken():
     """The lower half of its ticket's number comes again when all between came with doorbells."""
-    dut, rng = EntryStore(2), seeded()
+    dut, rng = EntryStore(2, 64), seeded()
     ticket, slot = 0x1_0003, 9
 
     async def pulse(ctx, *ports):
@@ -286,7 +286,7 @@ def test_an_entry_that_was_read_long_ago_is_not_taken():
 @pytest.mark.parametrize("wrong", [1, 2, 16, -1, -16, 2**15])
 def test_what_a_read_brings_counts_up_to_the_first_that_is_wrong(wrong):
     """It is read again from there on; what came behind it does not count, whatever it is."""
-    dut, rng = EntryStore(2), seeded()
+    dut, rng = EntryStore(2, 64), seeded()
     first, bad = 0xFFF8, 3
 
     async def bench(ctx):

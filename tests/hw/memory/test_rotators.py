@@ -7,9 +7,8 @@ from amaranth.lib import wiring
 
 from hw.memory.banks import Banks
 from hw.memory.rotators import Get, Put
+from hw.seam import WIDTHS
 from tests.hw.helpers import seeded, simulate
-
-WIDTHS = (64, 128, 256)
 
 
 @pytest.mark.parametrize("discards", [False, True])

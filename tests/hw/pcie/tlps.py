@@ -129,13 +129,15 @@ def from_beats(beats: list[dict]) -> list[list[int]]:
     return tlps
 
 
-def seam_beats(header: dict, data: bytes | None) -> list[dict]:
-    """A packet on the seam, as beats of 8 bytes; one beat of nonsense if there is no data."""
-    words = [data[at : at + 8] for at in range(0, len(data), 8)] if data else [b"\x55" * 8]
+def seam_beats(header: dict, data: bytes | None, width: int = 64) -> list[dict]:
+    """A packet on the seam, as beats of `width` bits; one beat of nonsense if there is no data."""
+    lanes = width // 8
+    data = data or b"\x55" * lanes
+    words = [data[at : at + lanes] for at in range(0, len(data), lanes)]
     return [
         {
             "header": header,
-            "data": int.from_bytes(word.ljust(8, b"\xaa"), "little"),
+            "data": int.from_bytes(word.ljust(lanes, b"\xaa"), "little"),
             "first": number == 0,
             "last": number == len(words) - 1,
         }

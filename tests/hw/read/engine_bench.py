@@ -24,7 +24,7 @@ __all__ = ["PAGE", "RETIRES", "Bench", "Job"]
 
 CLOCK_PERIOD = 8e-9
 PAGE = 4096
-#: cycles from the last beat of a job that is alone until it retires
+#: cycles from the last beat of a job that is alone until it retires, at 64 bits
 RETIRES = 3
 
 
@@ -78,8 +78,13 @@ class Bench:
     offset_bits: int = OFFSET_BITS
     #: what is driven at the engine's input `timeout_cycles`, if anything
     timeout_input: int | None = None
+    #: bits of a beat
+    width: int = 64
 
     def __post_init__(self):
+        self.lanes = self.width // 8
+        #: cycles that data and what tells of it take longer than at 64 bits
+        self.late = int(self.width == 256)
         self.first_data = self.clients if self.fetches is None else self.fetches
         self.dut = ReadEngine(
             self.clients,
@@ -89,6 +94,7 @@ class Bench:
             self.timeout_cycles,
             self.quarantine_timeouts,
             self.offset_bits,
+            width=self.width,
         )
         self.cycle = 0
         self.bus_master = 1
@@ -290,9 +296,10 @@ class Bench:
         if packet is None:
             return
         self.beats.append(self.cycle)
-        chunk = packet.data[8 * index : 8 * index + 8]
-        chunk += self.rng.randbytes(8 - len(chunk))
-        last = 8 * index + 8 >= len(packet.data)
+        at, lanes = index * self.lanes, self.lanes
+        chunk = packet.data[at : at + lanes]
+        chunk += self.rng.randbytes(lanes - len(chunk))
+        last = at + lanes >= len(packet.data)
         header = {
             "status": packet.status,
             "byte_count": packet.byte_count,
@@ -319,7 +326,7 @@ class Bench:
             del self.answers[tag]
             self.open_tags.discard(tag)
         dwords = len(packet.data) // 4
-        beats = max(1, (dwords + 1) // 2)
+        beats = max(1, -(-len(packet.data) // self.lanes))
         idle = (3 + dwords + 1) // 2 - beats if self.header_cycles else 1
         self.sending.extend((packet, index) for index in range(beats))
         self.sending.extend([(None, 0)] * idle)
@@ -367,7 +374,7 @@ class Bench:
         self.placements.append((self.cycle, placed.client))
         missing = self.missing[placed.client]
         memory = RING_PLACE * placed.memory.value
-        written = bytes_of(placed)
+        written = bytes_of(placed, self.width)
         assert written
         for address, value in written:
             place = memory + address

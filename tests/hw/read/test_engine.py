@@ -10,13 +10,25 @@ import pytest
 from hw.read.engine import ReadEngine
 from hw.read.issuer import EXTRA_BYTES
 from hw.records import Outcome
+from hw.seam import WIDTHS
 from tests.hw.helpers import seeded
-from tests.hw.read.completions import packet_of, smallest
+from tests.hw.read.completions import packet_of, smallest, split
 from tests.hw.read.engine_bench import RETIRES, Bench
 
 
-@pytest.mark.parametrize(("clients", "tags", "rcb"), [(1, 2, 64), (4, 32, 128), (6, 8, 64)])
-def test_random_reads(clients, tags, rcb):
+@pytest.mark.parametrize(
+    ("clients", "tags", "rcb", "width"),
+    [
+        (1, 2, 64, 64),
+        (4, 32, 128, 64),
+        (6, 8, 64, 64),
+        (4, 32, 128, 128),
+        (6, 8, 64, 128),
+        (4, 32, 128, 256),
+        (6, 8, 64, 256),
+    ],
+)
+def test_random_reads(clients, tags, rcb, width):
     bench = Bench(
         clients,
         tags,
@@ -27,6 +39,7 @@ def test_random_reads(clients, tags, rcb):
         rcb=rcb,
         reorder=True,
         fetches=clients // 2,
+        width=width,
     )
 
     async def test(bench):
@@ -40,25 +53,27 @@ def test_random_reads(clients, tags, rcb):
     bench.run(test)
 
 
-def test_every_alignment():
-    bench = Bench(1, 32, seeded(), max_payload=64)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_alignment(width):
+    bench = Bench(1, 32, seeded(), max_payload=64, width=width)
 
     async def test(bench):
-        place = 0
+        place, lanes = 0, bench.lanes
         for source in range(8):
-            for target in range(8):
-                for length in bench.rng.sample(range(1, 25), 4):
+            for target in range(lanes):
+                for length in bench.rng.sample(range(1, 3 * lanes + 1), 32 // lanes):
                     # Near a read completion boundary, so that most are split.
                     job = bench.submit(0, 0x1_0000_0030 + source, length, place + target)
-                    place = (job.place + length + 7) & ~7
+                    place = (job.place + length + lanes - 1) & -lanes
         await bench.drain()
         assert not bench.errors
 
     bench.run(test)
 
 
-def test_latency():
-    bench = Bench(3, 8, manual=True)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_latency(width):
+    bench = Bench(3, 8, manual=True, width=width)
 
     async def test(bench):
         seen = set()
@@ -66,14 +81,14 @@ def test_latency():
             await bench.step(phase)
             bench.placements.clear()
             bench.beats.clear()
-            # 24 bytes that straddle a word: three beats, each written as it comes
-            job = bench.submit(1, 0x1000, 24, 100)
+            # Three beats that straddle words, each written as it comes
+            job = bench.submit(1, 0x1000, 3 * bench.lanes, 100)
             await bench.until(lambda: bench.requests)
             request = bench.requests.pop()
             assert request.cycle == job.taken + 1
-            bench.answer(smallest(request))
+            bench.answer(split(request, bench.rng, 128, 128))
             await bench.drain()
-            first, last = bench.beats[0], bench.beats[-1]
+            first, last = bench.beats[0] + bench.late, bench.beats[-1] + bench.late
             cycles = [cycle for cycle, _ in bench.placements]
             assert cycles == list(range(first + 2, last + 3))
             seen.add(job.retired - last)
@@ -227,9 +242,10 @@ def test_completions_without_a_bubble(length, payload, header_cycles, cycles):
     bench.run(test)
 
 
-@pytest.mark.parametrize("cycles", [1, 3])
-def test_flush_with_traffic(cycles):
-    bench = Bench(4, 16, seeded(), ready_rate=0.7, gap_rate=0.2, latency=(5, 150), reorder=True)
+@pytest.mark.parametrize(("cycles", "width"), [(1, 64), (3, 64), (1, 256)])
+def test_flush_with_traffic(cycles, width):
+    knobs = {"ready_rate": 0.7, "gap_rate": 0.2, "latency": (5, 150), "reorder": True}
+    bench = Bench(4, 16, seeded(), width=width, **knobs)
 
     async def test(bench):
         flushed = 0
@@ -258,8 +274,9 @@ def test_flush_with_traffic(cycles):
     bench.run(test)
 
 
-def test_flush_in_every_stage():
-    bench = Bench(1, 2, latency=(4, 4), max_payload=64)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_flush_in_every_stage(width):
+    bench = Bench(1, 2, latency=(4, 4), max_payload=64, width=width)
 
     async def test(bench):
         for delay in range(1, 28):
@@ -333,4 +350,4 @@ def test_bus_master_off():
 )
 def test_parameters(arguments, message):
     with pytest.raises(ValueError, match=message):
-        ReadEngine(**{"fetches": 0, "capacity": 9} | arguments)
+        ReadEngine(**{"fetches": 0, "capacity": 9, "width": 64} | arguments)

@@ -9,17 +9,22 @@ from __future__ import annotations
 import pytest
 
 from hw.records import JOB_BYTES, OFFSET_BITS, RAM_ADDRESS_BITS, Outcome
-from hw.seam import CompletionStatus
+from hw.seam import WIDTHS, CompletionStatus
 from tests.hw.helpers import RING_PLACE, seeded
-from tests.hw.read.completions import smallest
+from tests.hw.read.completions import smallest, split
 from tests.hw.read.engine_bench import Bench
 
+every_width = pytest.mark.parametrize("width", WIDTHS)
 
-@pytest.mark.parametrize("offset_bits", [OFFSET_BITS, RAM_ADDRESS_BITS])
+
+@pytest.mark.parametrize(
+    ("offset_bits", "width"),
+    [(OFFSET_BITS, 64), (RAM_ADDRESS_BITS, 64), (OFFSET_BITS, 128), (OFFSET_BITS, 256)],
+)
 @pytest.mark.parametrize(("memory", "begin"), [(0, -5), (RING_PLACE, 0), (RING_PLACE, -3)])
-def test_odd_lengths_are_told_to_the_byte(memory, begin, offset_bits):
+def test_odd_lengths_are_told_to_the_byte(memory, begin, offset_bits, width):
     """Also of reads across the end of their memory, which go on at its start."""
-    bench = Bench(1, 8, seeded(), offset_bits=offset_bits)
+    bench = Bench(1, 8, seeded(), offset_bits=offset_bits, width=width)
 
     async def test(bench):
         at = bench.further(memory, begin)
@@ -32,21 +37,23 @@ def test_odd_lengths_are_told_to_the_byte(memory, begin, offset_bits):
     bench.run(test)
 
 
-def test_told_as_beats_come():
+@every_width
+def test_told_as_beats_come(width):
     """Words are told of three cycles after their beat, a packet's last one two; and nothing of a
     younger read that is already there."""
-    bench = Bench(3, 8, manual=True)
+    bench = Bench(3, 8, manual=True, width=width)
 
     async def test(bench):
         seen, seen_last = set(), set()
+        size = max(64, 4 * bench.lanes)
         for phase in range(8):
             await bench.step(phase)
-            (_, first), (_, second) = [await bench.ask(256), await bench.ask(64)]
+            (_, first), (_, second) = [await bench.ask(4 * size), await bench.ask(64)]
             bench.steps.clear()
             bench.answer(smallest(second))
             await bench.step(60)
             assert not bench.steps
-            for count, packet in enumerate(smallest(first)):
+            for count, packet in enumerate(split(first, bench.rng, size, size)):
                 bench.steps.clear()
                 bench.beats.clear()
                 bench.answer([packet])
@@ -56,10 +63,11 @@ def test_told_as_beats_come():
                     assert bench.steps.pop()[2] == 64
                 for cycle, client, reached in bench.steps:
                     assert client == 0
-                    words, rest = divmod(reached - 64 * count, 8)
+                    words, rest = divmod(reached - size * count, bench.lanes)
                     assert not rest
-                    (seen_last if words == 8 else seen).add(cycle - bench.beats[words - 1])
-                assert reached == 64 * (count + 1)
+                    times = seen_last if words == size // bench.lanes else seen
+                    times.add(cycle - bench.late - bench.beats[words - 1])
+                assert reached == size * (count + 1)
                 assert len(bench.steps) > 1, "not told before the end of the packet"
             await bench.drain()
         assert seen == {3}
@@ -68,12 +76,13 @@ def test_told_as_beats_come():
     bench.run(test)
 
 
-def test_no_last_mark_is_lost_behind_the_end_of_a_packet():
+@every_width
+def test_no_last_mark_is_lost_behind_the_end_of_a_packet(width):
     """A client's second read, answered before its first, retires whenever another's packet ends.
 
     `Bench` checks that all of each read was told of by then.
     """
-    bench = Bench(3, 8, manual=True)
+    bench = Bench(3, 8, manual=True, width=width)
 
     async def test(bench):
         for gap in range(16):
@@ -89,9 +98,10 @@ def test_no_last_mark_is_lost_behind_the_end_of_a_packet():
     bench.run(test)
 
 
-def test_the_end_of_a_packet_of_one_beat():
+@every_width
+def test_the_end_of_a_packet_of_one_beat(width):
     """It may be of another tag than the packet before it, which was the oldest."""
-    bench = Bench(2, 8, manual=True)
+    bench = Bench(2, 8, manual=True, width=width)
 
     async def test(bench):
         for length in (4, 8):
@@ -109,27 +119,29 @@ def test_the_end_of_a_packet_of_one_beat():
     bench.run(test)
 
 
-def test_words_of_a_packet_with_pauses():
+@every_width
+def test_words_of_a_packet_with_pauses(width):
     """A packet that takes its time is told of as it comes, at any alignment."""
-    bench = Bench(1, 8, seeded(), gap_rate=0.8, max_payload=512)
+    bench = Bench(1, 8, seeded(), gap_rate=0.8, max_payload=512, width=width)
 
     async def test(bench):
         for offset in range(4):
-            for lane in range(8):
+            for lane in range(0, bench.lanes, bench.lanes // 8):
                 bench.steps.clear()
                 bench.submit(
                     0, 0x4000 + offset, 200, RING_PLACE + 1024 * (8 * offset + lane) + lane
                 )
                 await bench.drain()
-                assert len(bench.steps) > 10
+                assert len(bench.steps) > 80 // bench.lanes
 
     bench.run(test)
 
 
+@every_width
 @pytest.mark.parametrize("failure", ["poisoned", "status"])
-def test_nothing_of_a_completion_that_failed(failure):
+def test_nothing_of_a_completion_that_failed(failure, width):
     """What came before it was told; the job after it begins at its own place."""
-    bench = Bench(1, 8, manual=True)
+    bench = Bench(1, 8, manual=True, width=width)
 
     async def test(bench):
         (job, request), (after, next_request) = [await bench.ask(256), await bench.ask(64)]

@@ -6,27 +6,29 @@ from amaranth.hdl import ClockDomain, Module
 
 from hw.read.placement_switch import PlacementSwitch
 from hw.records import PLACE_BITS, CardMemory
+from hw.seam import WIDTHS
 from tests.hw.helpers import RING_PLACE, placement, seeded, simulate, write_of
 
 FETCHES, RINGS = 4, 2
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("launch_queues", [False, True])
-def test_random_words_and_marks(launch_queues):
+def test_random_words_and_marks(launch_queues, width):
     """The fetch is clients 0 to 3; behind it launch queues, two with a ring, one without."""
     rng = seeded()
-    dut = PlacementSwitch(FETCHES, RINGS, launch_queues=launch_queues)
+    dut = PlacementSwitch(FETCHES, RINGS, width=width, launch_queues=launch_queues)
     data = FETCHES + launch_queues
 
     async def bench(ctx):
         for _ in range(500):
             client, reader = rng.randrange(data + 3), rng.randrange(data + 3)
             ring = client in (data, data + 1) and rng.randrange(2)
-            valid, told = rng.randrange(2), rng.randrange(2)
+            valid, told, size = rng.randrange(2), rng.randrange(2), rng.randint(1, width // 8)
             word = {
                 "client": client,
                 "memory": CardMemory.RING if ring else CardMemory.RAM,
-                **write_of(rng, rng.randrange(RING_PLACE), rng.randbytes(rng.randint(1, 8))),
+                **write_of(rng, rng.randrange(RING_PLACE), rng.randbytes(size), width),
             }
             place = rng.getrandbits(PLACE_BITS)
             ctx.set(dut.placement.payload, word)

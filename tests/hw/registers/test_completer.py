@@ -9,7 +9,7 @@ import pytest
 
 from hw.registers.bus import READ_LATENCY
 from hw.registers.completer import QUEUE_DEPTH, QUEUE_RESERVE, Completer
-from hw.seam import CompletionStatus, TargetKind
+from hw.seam import WIDTHS, CompletionStatus, TargetKind
 from peerdma import regs
 from tests.hw.helpers import packets, seeded, simulate, toggle, watch
 from tests.hw.pcie.tlps import seam_beats
@@ -162,7 +162,8 @@ class Request:
 class Run:
     """Runs requests through a Completer and keeps what came out.
 
-    `gap` is the number of idle cycles before a packet, `pause` before each further beat. Requests
+    `gap` is the number of idle cycles before a packet, `pause` before each further beat. A block
+    that is wider than the register bus leaves out the one that has to be. Requests
     that are not posted heed `target_np_ok` as late as they may.
 
     registers : the model behind the bus
@@ -170,8 +171,11 @@ class Run:
     completions : (cycles, header, data) of each
     """
 
-    def __init__(self, random, requests, *, ready=lambda: 1, gap=lambda: 1, pause=lambda: 0):
-        self.dut = Completer()
+    def __init__(
+        self, random, requests, *, width=64, ready=lambda: 1, gap=lambda: 1, pause=lambda: 0
+    ):
+        self.width = width
+        self.dut = Completer(width=width)
         self.registers = Registers(random)
         self.ends = []
         log = []
@@ -180,9 +184,9 @@ class Run:
 
         async def host(ctx):
             target = self.dut.target
-            cycle, allowed = 0, FOLLOWING
+            cycle, allowed, began = 0, FOLLOWING, -2
             for request in requests:
-                for _ in range(gap()):
+                for _ in range(gap() if width == 64 else max(gap() - 1, began + 2 - cycle)):
                     await ctx.tick()
                     cycle += 1
                 if request.posted():
@@ -195,15 +199,18 @@ class Run:
                     while not np_ok[-LAG]:
                         await ctx.tick()
                         cycle += 1
-                for beat in seam_beats(request.header, request.data):
+                began = cycle
+                for beat in seam_beats(request.header, request.data, width):
                     for _ in range(0 if beat["first"] else pause()):
                         await ctx.tick()
                         cycle += 1
                     ctx.set(target.payload, beat)
                     ctx.set(target.valid, 1)
-                    await ctx.tick()
+                    ready = False
+                    while not ready:
+                        _, _, ready = await ctx.tick().sample(target.ready)
+                        cycle += 1
                     ctx.set(target.valid, 0)
-                    cycle += 1
                 self.ends.append(cycle - 1)
             await ctx.tick().repeat(8)
 
@@ -227,7 +234,7 @@ class Run:
                 throttle,
             ],
         )
-        self.completions = packets(log)
+        self.completions = packets(log, width)
 
     def check(self, requests):
         """Every register access and every completion is the one that was asked for.
@@ -252,7 +259,7 @@ class Run:
             for expected, start in request.completions():
                 times, header, data = next(answers)
                 assert header == expected
-                assert len(times) == max(1, (header["dwords"] + 1) // 2)
+                assert len(times) == max(1, -(-header["dwords"] // (self.width // 32)))
                 for address in enabled & set(range(start, start + 4 * header["dwords"])):
                     values = history.get((request.bar, address), [])
                     before = [value for when, value in values if when < number]
@@ -269,13 +276,15 @@ def some_requests(random, count: int) -> list[Request]:
     ]
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(("stall", "count"), [(0, 50), (0.5, 40), (0.9, 15)])
-def test_any_mixture_of_requests(stall, count):
+def test_any_mixture_of_requests(stall, count, width):
     random = seeded()
     requests = some_requests(random, count)
     run = Run(
         random,
         requests,
+        width=width,
         ready=lambda: random.random() >= stall,
         gap=lambda: random.choice((1, 1, 2, 40)),
         pause=lambda: stall > 0 and random.choice((0, 0, 1)),
@@ -283,7 +292,8 @@ def test_any_mixture_of_requests(stall, count):
     run.check(requests)
 
 
-def test_every_alignment_and_byte_enable_of_small_requests():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_alignment_and_byte_enable_of_small_requests(width):
     """Writes of 1 to 4 dwords at every place of a word, read back by the same byte enables."""
     random = seeded()
     requests = []
@@ -295,10 +305,11 @@ def test_every_alignment_and_byte_enable_of_small_requests():
                     requests.append(
                         Request(random, kind, offset=place, dwords=dwords, enables=enables)
                     )
-    Run(random, requests, gap=lambda: random.choice((1, 20))).check(requests)
+    Run(random, requests, width=width, gap=lambda: random.choice((1, 20))).check(requests)
 
 
-def test_a_read_sees_the_write_just_before_it():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_read_sees_the_write_just_before_it(width):
     random = seeded()
     requests = []
     for number in range(30):
@@ -306,7 +317,7 @@ def test_a_read_sees_the_write_just_before_it():
         offset = 64 * number + random.choice((0, 4))
         for kind in (TargetKind.WRITE, TargetKind.READ):
             requests.append(Request(random, kind, offset=offset, dwords=dwords))
-    Run(random, requests).check(requests)
+    Run(random, requests, width=width).check(requests)
 
 
 @pytest.mark.parametrize("offset", [0, 4], ids=["aligned", "shifted"])
@@ -325,24 +336,43 @@ def test_writes_take_one_cycle_per_64_bits(offset):
     assert run.registers.words == wanted
 
 
+@pytest.mark.parametrize("offset", [0, 4], ids=["aligned", "shifted"])
+@pytest.mark.parametrize("width", WIDTHS[1:])
+def test_writes_of_a_wider_block_take_as_many_cycles(width, offset):
+    """And one more for each packet; what follows is held back for as long."""
+    random = seeded()
+    sizes = (512, 2, 1, 3, 9, 32, 16, 7)
+    requests = [Request(random, TargetKind.WRITE, offset=offset, dwords=dwords) for dwords in sizes]
+    run = Run(random, requests, width=width)
+    run.check(requests)
+    words = [(dwords + 1) // 2 + 1 for dwords in sizes]
+    ends = [sum(words[: n + 1]) - 2 for n in range(len(words))]
+    assert run.ends == ends
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(("dwords", "words"), [(1, 1), (2, 1), (4, 2), (32, 16)])
-def test_latency_of_a_read(dwords, words):
+def test_latency_of_a_read(dwords, words, width):
+    """Of a wider block, the words are collected before they leave."""
     random = seeded()
     requests = [Request(random, TargetKind.READ, offset=256, dwords=dwords)]
-    run = Run(random, requests)
+    run = Run(random, requests, width=width)
     ((times, _, _),) = run.completions
     first = run.ends[0] + READ_LATENCY + 4 + words - 1
-    assert times == list(range(first, first + words))
+    first += words if width > 64 else 0
+    assert times == list(range(first, first - (-words // (width // 64))))
 
 
-def test_a_completion_never_pauses():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_completion_never_pauses(width):
     random = seeded()
     requests = [Request(random, TargetKind.READ, offset=100, dwords=500)]
-    for times, _, _ in Run(random, requests).completions:
+    for times, _, _ in Run(random, requests, width=width).completions:
         assert times == list(range(times[0], times[0] + len(times)))
 
 
-def test_what_is_not_served():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_is_not_served(width):
     """Other requests get UR, messages and poisoned writes nothing, what hits no BAR reads as 0."""
     random = seeded()
     requests = [
@@ -356,7 +386,7 @@ def test_what_is_not_served():
     ]
     for request in requests[1:4:2]:
         request.data = random.randbytes(4 * request.dwords)
-    run = Run(random, requests)
+    run = Run(random, requests, width=width)
     run.check(requests)
     assert not run.registers.bytes
     assert [header["status"] for _, header, _ in run.completions] == [1, 1, 0, 0]
@@ -374,4 +404,4 @@ def test_reads_are_held_back_before_the_queue_is_full():
 
 def test_a_bar_must_have_a_size_the_bus_can_address():
     with pytest.raises(ValueError, match=r"size of BAR 2 must be .* 4 KiB to 64 KiB, not 131072"):
-        Completer(bars=((2, 1 << 17),))
+        Completer(bars=((2, 1 << 17),), width=64)

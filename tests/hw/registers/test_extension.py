@@ -12,6 +12,7 @@ from tests.hw.registers.bus import bus_read, bus_write
 
 def run(scenario, user=PassThrough, capabilities=regs.Capability.STREAM, beside=None):
     dut = ExtensionBlock(
+        width=64,
         h2c=1,
         c2h=3,
         tags=32,

@@ -126,7 +126,7 @@ def test_a_beat_leaves_in_every_cycle(width):
 
 def test_a_beat_that_is_withdrawn_is_still_offered():
     """The pair withdraws beats when a copy breaks; AXI4-Stream does not allow that."""
-    dut, log = ToAxiStream(), []
+    dut, log = ToAxiStream(64), []
 
     async def run(ctx):
         ctx.set(dut.i.payload, {"data": 0xABCD, "count": 2})

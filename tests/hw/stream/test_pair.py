@@ -47,7 +47,7 @@ class Bench:
 
     def __init__(self, rng, user, number=0, **options):
         self.rng = rng
-        self.dut = StreamPair(user, number=number, inbound=SIZE, outbound=SIZE, **options)
+        self.dut = StreamPair(user, number=number, inbound=SIZE, outbound=SIZE, width=64, **options)
         dut = self.dut
         self.h2c = Inbound(
             rng,
@@ -487,4 +487,4 @@ def test_frames_of_a_source_have_records_if_software_and_the_build_want_them(rec
 @pytest.mark.parametrize(("user", "ring"), [(Wire, "outbound"), (PassThrough, "inbound")])
 def test_positions_of_writes_must_fit_their_addresses(user, ring):
     with pytest.raises(ValueError, match="1 KiB to 8 KiB, not 16384"):
-        StreamPair(user, **{ring: 16384})
+        StreamPair(user, width=64, **{ring: 16384})

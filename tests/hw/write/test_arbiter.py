@@ -15,7 +15,11 @@ from tests.hw.pcie.tlps import seam_beats
 INFINITE = 0xFF
 CREDIT_LAG = SERIES7.credit_lag
 #: What the arbiter knows of the block.
-BLOCK = {"transmit_buffers": SERIES7.transmit_buffers, "credit_lag": CREDIT_LAG}
+BLOCK = {
+    "width": SERIES7.width,
+    "transmit_buffers": SERIES7.transmit_buffers,
+    "credit_lag": CREDIT_LAG,
+}
 #: A link on which everything may go.
 OPEN = {"bus_master": 1, "read_room": 1, "write_room": 1, "np_headers": INFINITE}
 

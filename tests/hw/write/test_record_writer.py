@@ -23,7 +23,7 @@ class Bench:
     """Registers, a sink that answers with tokens, and a log of what was written."""
 
     def __init__(self, sources, *, rng=None, answer=6, direct=False):
-        self.dut = RecordWriter(sources, TOKEN, direct=direct)
+        self.dut = RecordWriter(sources, TOKEN, width=64, direct=direct)
         self.words = dict(WORDS)
         self.written = []
         self._rng, self._answer = rng, answer

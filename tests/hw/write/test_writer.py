@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from hw.records import JOB_BYTES, OFFSET_BITS, RAM_ADDRESS_BITS
+from hw.seam import WIDTHS
 from hw.write.writer import DEPTH, Writer
 from tests.hw.helpers import PAIR_PLACE, RING_PLACE, placement, seeded, simulate
 
@@ -13,7 +14,6 @@ from tests.hw.helpers import PAIR_PLACE, RING_PLACE, placement, seeded, simulate
 RING = 4096
 #: places of the memories, and their sizes
 RINGS = {RING_PLACE: RING, RING_PLACE + PAIR_PLACE: RING}
-WIDTHS = (64, 128, 256)
 
 
 class Packet:
@@ -76,7 +76,7 @@ class Bench:
 
     def run(self, jobs):
         """Jobs are (address, length, place); returns the packets."""
-        dut = Writer(len(RINGS), self.offset_bits, self.width)
+        dut = Writer(len(RINGS), self.offset_bits, width=self.width)
 
         async def testbench(ctx):
             await self._drive(ctx, dut, jobs)

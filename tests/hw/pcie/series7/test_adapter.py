@@ -245,7 +245,7 @@ class Loop(wiring.Component):
     """The adapter with a completer behind it."""
 
     def __init__(self):
-        self.adapter, self.completer = Series7Adapter(125_000), Completer()
+        self.adapter, self.completer = Series7Adapter(125_000), Completer(width=64)
         super().__init__({})
 
     def elaborate(self, platform):
