@@ -21,7 +21,11 @@ else.
 
 Outbound, packets may follow each other without a gap. A request's first beat is offered for a cycle
 before it is taken, and its data counts from the second one on: a PCIe block begins with the header.
-Inbound, at least one cycle passes between the last beat of a packet and the first of the next.
+Inbound, the first beats of two packets are at least two cycles apart, as the core looks up what it
+expects with one beat and notes with the next what it expects then. So an adapter leaves a cycle out
+after a packet of one beat, and none after any other. Host requests of a block as wide as the
+register bus have a cycle without a beat after each packet: that bus may need one more than there
+are beats.
 
 A packet without payload (a read request, a completion without data) is one beat with `first`
 and `last` set whose data is ignored.

@@ -48,7 +48,7 @@ class CompletionChecker(wiring.Component):
     open, waiting : In(1)
         State of `tag`: completions may come; a job waits for them.
     disown : In(1)
-        `tag` is closed in this cycle, which has no beat: drop the rest of its packet.
+        `tag` is closed in this cycle, which has no first or last beat: drop the rest of its packet.
     advance : Out(1), advanced : Out(Progress)
         With `begins`: the new progress of `tag`.
     failed : Out(1), outcome : Out(Outcome)

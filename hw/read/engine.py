@@ -50,10 +50,9 @@ class ReadEngine(wiring.Component):
     most: always after its last beat was at `placement`, so that a memory that is written in that
     cycle can be read. At 256 bits each of these is one cycle more, but for the request.
 
-    `completion` is taken at full rate. Beats of a packet may have gaps between them; after its
-    last beat at least one cycle must pass without a beat. Any adapter of a 64-bit block has that
-    cycle: a completion of n dwords is ceil((3 + n) / 2) beats with its header, ceil(n / 2)
-    without.
+    `completion` is taken at full rate. Beats of a packet may have gaps between them; the first
+    beats of two packets must be at least two cycles apart, so one of one beat is followed by a
+    cycle without.
 
     A completion that does not fit its request (see `CompletionChecker`) ends the job with
     UNEXPECTED_COMPLETION. An error completion ends job and request; after a poisoned one the job
@@ -300,18 +299,27 @@ class ReadEngine(wiring.Component):
         too_early = new & (newest.tag == checker.tag)
 
         # One look-up of the tag states serves completions and, in cycles without one, the scan. A
-        # job is taken when neither writes to a table.
-        m.d.sync += states.lookup_tag.eq(Mux(self.completion.valid, checker.lookup, scan.tag))
+        # job is taken when neither writes to a table. Behind a stream without a pause the scan has
+        # the look-up of a beat in the middle of a packet, for which that of the beat before counts.
+        middle, lent = ~(self.completion.p.first | self.completion.p.last), Signal()
+        was_open, was_waiting = Signal(), Signal()
         open_ = states.lookup_waiting | states.lookup_quarantined
+        lends = middle & checker.valid & scan.due & ~scan.scan
+        m.d.sync += [
+            lent.eq(lends & self.completion.valid),
+            was_open.eq(checker.open),
+            was_waiting.eq(checker.waiting & ~self.flush),
+            states.lookup_tag.eq(Mux(self.completion.valid & ~lends, checker.lookup, scan.tag)),
+        ]
         m.d.comb += [
-            scan.allowed.eq(~checker.valid),
+            scan.allowed.eq(~checker.valid | lent),
             scan.waiting.eq(states.lookup_waiting),
             scan.open.eq(open_),
             scan.opened.valid.eq(taken.valid),
             scan.opened.p.eq(taken.p.tag),
             issuer.hold.eq(self.flush | scan.scan | checker.begins | checker.ends),
-            checker.open.eq(open_ & ~too_early),
-            checker.waiting.eq(states.lookup_waiting),
+            checker.open.eq(Mux(lent, was_open, open_ & ~too_early)),
+            checker.waiting.eq(Mux(lent, was_waiting, states.lookup_waiting)),
             checker.disown.eq(scan.expired & (checker.tag == scan.tag)),
             checker.progress.eq(progress_read.data),
             checker.tolerant.eq(self.tolerant),

@@ -26,6 +26,8 @@ class TimeoutScan(wiring.Component):
         As there.
     tag : Out(range(tags))
         The tag that is scanned next, if not in this cycle.
+    due : Out(1)
+        A tag is to be scanned as soon as it may.
     allowed : In(1)
         A tag may be scanned in this cycle.
     scan : Out(1)
@@ -50,6 +52,7 @@ class TimeoutScan(wiring.Component):
             {
                 "timeout_cycles": In(range(timeout_cycles + 1), init=timeout_cycles),
                 "tag": Out(range(tags)),
+                "due": Out(1),
                 "allowed": In(1),
                 "scan": Out(1),
                 "waiting": In(1),
@@ -67,17 +70,16 @@ class TimeoutScan(wiring.Component):
         m.submodules.age = ages = memory.Memory(shape=shape, depth=self._tags, init=[])
         write, read = ages.write_port(), ages.read_port(domain="comb")
         countdown = Signal(range(self._timeout_cycles // self._tags))
-        due = Signal()
         period = self.timeout_cycles >> exact_log2(self._tags)
         m.d.sync += countdown.eq(Mux(countdown == 0, period - 1, countdown - 1))
         with m.If(countdown == 0):
-            m.d.sync += due.eq(1)
+            m.d.sync += self.due.eq(1)
         with m.If(self.scan):
-            m.d.sync += [due.eq(0), self.tag.eq(self.tag + 1)]
+            m.d.sync += [self.due.eq(0), self.tag.eq(self.tag + 1)]
 
         age = read.data
         m.d.comb += [
-            self.scan.eq(due & self.allowed),
+            self.scan.eq(self.due & self.allowed),
             self.late.eq(self.scan & self.open & (age == 1)),
             self.timed_out.eq(self.late & self.waiting),
             self.expired.eq(self.scan & self.open & (age == 1 + self._quarantine_timeouts)),

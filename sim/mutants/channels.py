@@ -6,6 +6,20 @@ __all__ = ["ROWS"]
 ROWS = [
     # Registers
     (
+        "no cycle for the word more of a write",
+        "registers/widths.py",
+        "pausing.eq(self.i.valid & self.i.ready & wide.last)",
+        "pausing.eq(0)",
+        "registers/test_completer.py::test_writes_of_a_wider_block_take_as_many_cycles",
+    ),
+    (
+        "the end of a list is seen in one lane of a wide word only",
+        "channel/lists.py",
+        "return placed.enable[0][lane] | placed.enable[1][lane]",
+        "return placed.enable[0][lane]",
+        "channel/test_lists.py",
+    ),
+    (
         "poisoned register writes count",
         "registers/access.py",
         "(header.kind == TargetKind.WRITE) & ~header.poisoned",

@@ -158,6 +158,27 @@ ROWS = [
         "read/test_engine_faults.py::test_poisoned",
     ),
     (
+        "what a completion leaves is noted only with its last beat",
+        "read/checks.py",
+        "self.advance.eq(self.begins & mine & good)",
+        "self.advance.eq(self.ends & mine & good)",
+        "read/test_engine.py::test_completions_without_a_bubble",
+    ),
+    (
+        "enables of eight lanes in a beat of more",
+        "read/checks.py",
+        "every = (1 << lanes) - 1",
+        "every = 0xFF",
+        "read/test_engine.py::test_every_alignment",
+    ),
+    (
+        "the end of a read is told before its data is in its place",
+        "read/engine.py",
+        "            for _ in range(rotator.latency - 1):\n                before, valid",
+        "            for _ in range(0):\n                before, valid",
+        "read/test_engine.py::test_latency",
+    ),
+    (
         "completer abort taken for unsupported request",
         "read/checks.py",
         "outcome.eq(Outcome.COMPLETER_ABORT)",

@@ -10,7 +10,7 @@ import numpy as np
 
 from hw.core import Core
 from hw.pcie.series7.block import SERIES7
-from hw.seam import Block, CompletionStatus, TargetKind
+from hw.seam import BUS_WIDTH, Block, CompletionStatus, TargetKind
 from peerdma import regs
 from tests.hw.helpers import fields
 from tests.hw.pcie.tlps import seam_beats
@@ -32,8 +32,8 @@ def block_of(width: int) -> Block:
 class SeamModel:
     """Host memory that the core reads and writes, and accesses to its DMA registers.
 
-    Completions come in order and writes are taken as soon as the seam allows. Inbound packets are
-    at least a cycle apart, as the seam demands. A request outside of the memory fails the test.
+    Completions come in order and writes are taken as soon as the seam allows. Inbound packets
+    follow as closely as the seam allows. A request outside of the memory fails the test.
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ class SeamModel:
         """What has to run in the background."""
         return (
             self._take_requests,
-            self._send(self.seam.requester_completion, self._completions),
-            self._send(self.seam.target, self._targets),
+            self._send(self.seam.requester_completion, self._completions, pause=False),
+            self._send(self.seam.target, self._targets, pause=self.width == BUS_WIDTH),
             self._take_answers,
         )
 
@@ -163,15 +163,27 @@ class SeamModel:
             address, left = address + count, left - count
 
     @staticmethod
-    def _send(stream, packets):
+    def _send(stream, packets, *, pause: bool):
+        """Sends packets; with `pause` a cycle follows each, not only one of one beat."""
+
         async def run(ctx):
+            cycle, began = 0, -2
             while True:
-                for beat in packets.popleft() if packets else ():
+                beats = packets.popleft() if packets else []
+                for beat in beats:
+                    if beat["first"]:
+                        assert cycle - began >= 2, "first beats of packets are two cycles apart"
+                        began = cycle
                     ctx.set(stream.payload, beat)
                     ctx.set(stream.valid, 1)
-                    await ctx.tick().until(stream.ready)
-                ctx.set(stream.valid, 0)
-                await ctx.tick()
+                    ready = False
+                    while not ready:
+                        _, _, ready = await ctx.tick().sample(stream.ready)
+                        cycle += 1
+                if pause or len(beats) < 2:
+                    ctx.set(stream.valid, 0)
+                    await ctx.tick()
+                    cycle += 1
 
         return run
 

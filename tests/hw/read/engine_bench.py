@@ -68,7 +68,7 @@ class Bench:
     max_payload: int = 128
     #: completions of different tags overtake each other
     reorder: bool = False
-    #: packets take the time of a 64-bit block; else they follow as closely as allowed
+    #: packets take the time of a 64-bit block; else they follow as closely as the seam allows
     header_cycles: bool = False
     #: no automatic answers: the test sends packets itself
     manual: bool = False
@@ -121,6 +121,8 @@ class Bench:
         #: cycle and client of each placement; cycle of each beat
         self.placements: list[tuple[int, int]] = []
         self.beats: list[int] = []
+        #: cycle of the last first beat of a packet
+        self.began = -2
         #: packets whose first, and whose last beat was sent
         self.begun: list[Packet] = []
         self.sent: list[Packet] = []
@@ -295,6 +297,9 @@ class Bench:
         self._set(port.valid, packet is not None)
         if packet is None:
             return
+        if index == 0:
+            assert self.cycle - self.began >= 2, "first beats of packets are two cycles apart"
+            self.began = self.cycle
         self.beats.append(self.cycle)
         at, lanes = index * self.lanes, self.lanes
         chunk = packet.data[at : at + lanes]
@@ -327,7 +332,7 @@ class Bench:
             self.open_tags.discard(tag)
         dwords = len(packet.data) // 4
         beats = max(1, -(-len(packet.data) // self.lanes))
-        idle = (3 + dwords + 1) // 2 - beats if self.header_cycles else 1
+        idle = (3 + dwords + 1) // 2 - beats if self.header_cycles else beats == 1
         self.sending.extend((packet, index) for index in range(beats))
         self.sending.extend([(None, 0)] * idle)
 

@@ -217,12 +217,20 @@ def test_issue_rate():
 
 
 @pytest.mark.parametrize(
-    ("length", "payload", "header_cycles", "cycles"),
-    [(512, 128, True, 18), (512, 128, False, 17), (64, 64, True, 10), (512, 512, True, 66)],
+    ("length", "payload", "header_cycles", "cycles", "width"),
+    [
+        (512, 128, True, 18, 64),
+        (512, 128, False, 16, 64),
+        (64, 64, True, 10, 64),
+        (512, 512, True, 66, 64),
+        (512, 64, False, 4, 128),
+        (512, 128, False, 4, 256),
+    ],
 )
-def test_completions_without_a_bubble(length, payload, header_cycles, cycles):
-    """1 µs from request to completion, on a link that is faster than the 64-bit stream."""
-    bench = Bench(4, 32, latency=(125, 125), max_payload=payload, header_cycles=header_cycles)
+def test_completions_without_a_bubble(length, payload, header_cycles, cycles, width):
+    """1 µs from request to completion, on a link that is faster than the stream of beats."""
+    knobs = {"max_payload": payload, "header_cycles": header_cycles, "width": width}
+    bench = Bench(4, 32, latency=(125, 125), **knobs)
 
     async def test(bench):
         count = 60
@@ -235,9 +243,9 @@ def test_completions_without_a_bubble(length, payload, header_cycles, cycles):
         # The first beat comes one round trip after the first request; from then on ...
         assert bench.beats[0] == jobs[0].taken + 1 + 125
         busy = bench.beats[-1] - bench.beats[0] + 1
-        idle_after_last = cycles - payload // 8
+        idle_after_last = cycles - payload // bench.lanes
         assert busy == count * (length // payload) * cycles - idle_after_last
-        assert jobs[-1].retired - bench.beats[-1] == RETIRES
+        assert jobs[-1].retired - bench.beats[-1] == RETIRES + bench.late
 
     bench.run(test)
 

@@ -199,6 +199,7 @@ class Run:
                     while not np_ok[-LAG]:
                         await ctx.tick()
                         cycle += 1
+                assert cycle - began >= 2, "first beats of packets are two cycles apart"
                 began = cycle
                 for beat in seam_beats(request.header, request.data, width):
                     for _ in range(0 if beat["first"] else pause()):

@@ -118,6 +118,9 @@ def run(script) -> dict[str, list]:
             await ctx.tick()
 
     simulate(dut, block, background=[watch(getattr(dut, port), log) for port, log in logs.items()])
+    for log in logs.values():
+        begun = [cycle for cycle, beat in log if beat.first]
+        assert all(after - before >= 2 for before, after in pairwise(begun)), "the seam's rule"
     return logs
 
 
