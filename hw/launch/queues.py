@@ -121,6 +121,7 @@ class LaunchQueues(wiring.Component):
             table.get.eq(sequencer.get),
             sequencer.here.eq(work.here),
             sequencer.idle.eq(work.idle),
+            sequencer.waits.eq(tails.waits),
             sequencer.moved.eq(tails.moved),
             sequencer.load.eq(table.load),
             sequencer.word.eq(table.word),

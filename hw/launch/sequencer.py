@@ -45,7 +45,8 @@ class Sequencer(wiring.Component):
     whose run has ended without error, and which waits for its flush read or for what is written.
     The queues take turns at what is shared: the look-up of a slot, the start of a run, the one read
     under way, and the record writer. While a ticket waits for a channel, a run, a read, or a write,
-    another one goes on.
+    another one goes on. After a run the other queues come first, so those that share a channel have
+    it in turn.
 
     **Pairs.** A copy through the stream needs both channels of its pair. While it has one of them
     only, it gives that back after `HOLD` cycles at most, and asks for it again as many cycles
@@ -63,7 +64,7 @@ class Sequencer(wiring.Component):
         As at `hw.launch.work.QueueWork`.
     found, slot, upper, next, lacks
         As at `hw.launch.entries.EntryStore`.
-    moved : In(queues)
+    waits, moved : In(queues)
         As at `hw.launch.tails.Tails`.
     load : In(queues), get, row, word
         As at `hw.launch.table.LaunchTable`.
@@ -90,6 +91,8 @@ class Sequencer(wiring.Component):
         self._acts = Signal(name="acts")
         #: the ticket that was looked up last waits for a channel: records go before the next look
         self._blocked = Signal(name="blocked")
+        #: the run of the queue that is served has just ended: the others may have its channel first
+        self._yields = Signal(name="yields")
         super().__init__(
             {
                 "queue": Out(range(queues)),
@@ -106,6 +109,7 @@ class Sequencer(wiring.Component):
                 "upper": In(16),
                 "next": In(16),
                 "lacks": In(1),
+                "waits": In(queues),
                 "moved": In(queues),
                 "load": In(queues),
                 "get": Out(1),
@@ -211,7 +215,7 @@ class Sequencer(wiring.Component):
 
     def _stay(self, m, state):
         """Go on with the queue that is served."""
-        m.d.sync += self.queue.eq(self.queue)
+        m.d.sync += [self.queue.eq(self.queue), self._yields.eq(self._yields)]
         m.next = state
 
     def _read(self, m, what):
@@ -225,20 +229,23 @@ class Sequencer(wiring.Component):
         return Mux(self.queue == self._queues - 1, 0, self.queue + 1)
 
     def _turn(self, m):
-        """Another queue in each cycle.
+        """Another queue in each cycle; whether all others rest.
 
-        A doorbell's comes next, and while an entry is expected, and nothing else is at work, its
-        queue stays.
+        A doorbell's comes next, but not right after a run, and while an entry is expected, and
+        nothing else is at work, its queue stays.
         """
         now = self.queue
         rung = Signal.like(now)
         for queue in range(self._queues):
             with m.If(self.moved[queue]):
                 m.d.comb += rung.eq(queue)
-        others_rest = Cat((now == n) | self.idle[n] for n in range(self._queues)).all()
+        rests = self.idle & ~self.waits
+        others_rest = Cat((now == n) | rests[n] for n in range(self._queues)).all()
         expected = self.under_way & (self.reading == Read.ENTRIES) & (self.reader == now)
+        m.d.sync += self._yields.eq(0)
         with m.If(~(expected & others_rest)):
-            m.d.sync += now.eq(Mux(self.moved.any(), rung, self._following))
+            m.d.sync += now.eq(Mux(self.moved.any() & ~self._yields, rung, self._following))
+        return others_rest
 
     def _look(self, m):
         """What can be done for the queue that is served; the row is what that needs first."""
@@ -253,7 +260,7 @@ class Sequencer(wiring.Component):
         flushing = self.under_way & (self.reading == Read.FLUSH) & (self.reader == now)
         turn = ~self._completion.under_way & (~second | (completer == now))
         ends = Signal()
-        self._turn(m)
+        others_rest = self._turn(m)
         m.d.comb += [
             ends.eq(ending.at_work & ~flushing & turn),
             step.slot.eq(self.slot),
@@ -273,7 +280,9 @@ class Sequencer(wiring.Component):
                     with m.If(here.settings.polls & ~self.under_way & known.due):
                         m.d.comb += step.paces.eq(1)
                         self._read(m, Read.SHADOW)
-                with m.Elif(going & self.found & ~(ends & (self._blocked | ending.has_done))):
+                with m.Elif(
+                    going & self.found & ~self._yields & ~(ends & (self._blocked | ending.has_done))
+                ):
                     m.d.comb += [step.found.eq(1), self._acts.eq(1)]
                     self._stay(m, "Look up")
                 with m.Elif(going & ~self.found & ~self.under_way & (~known.tried | known.due)):
@@ -301,6 +310,7 @@ class Sequencer(wiring.Component):
                     self._stay(m, "Look")
                     with m.If(flushes):
                         self._read(m, Read.FLUSH)
+                    m.d.sync += self._yields.eq(~others_rest)
                 with m.Elif(going & self.lacks & ~self.under_way & ~known.flushes):
                     m.d.comb += [self.row.eq(queue_row(now, "ring_lo")), step.reads_ahead.eq(1)]
                     self._read(m, Read.ENTRIES)

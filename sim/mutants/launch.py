@@ -55,6 +55,13 @@ ROWS = [
         "launch/test_entries.py::test_entries_are_read_ahead_as_far_as_there_is_room",
     ),
     (
+        "a queue keeps the channel that another one waits for",
+        "launch/sequencer.py",
+        "self._yields.eq(~others_rest)",
+        "self._yields.eq(0)",
+        "launch/test_queues.py::test_queues_that_share_a_channel_have_it_in_turn",
+    ),
+    (
         "entries are read only when they are needed",
         "launch/sequencer.py",
         "going & self.lacks & ~self.under_way & ~known.flushes",

@@ -286,6 +286,39 @@ def test_queues_go_side_by_side_on_different_channels():
     world.run(bench)
 
 
+@pytest.mark.parametrize("busy", [0, 1])
+@pytest.mark.parametrize(
+    ("kinds", "most"),
+    [
+        (({}, {}), 2),
+        (({"flush": 1}, {"flush": 1}), 2),
+        # A copy that waits for one channel gives the other one back for a while.
+        (({"pair": 1}, {"pair": 1}), 8),
+    ],
+)
+def test_queues_that_share_a_channel_have_it_in_turn(kinds, most, busy):
+    """However many tickets one has, it has at most so many runs before one of the other."""
+    world, other, before = World(seeded(), entries=64), 1 - busy, []
+
+    async def bench(ctx):
+        for queue, kind in enumerate(kinds):
+            for half in range(2):
+                slot = 2 * queue + half
+                await world.slot(ctx, slot, queue=queue, marker=2 * queue + half, **kind)
+            await world.arm(ctx, queue)
+        for queue, count in ((busy, 30), (other, 8)):
+            await ctx.tick().repeat(200)
+            before[:] = world.log
+            tickets = world.submit(queue, *[2 * queue] * count)
+            await world.ring(ctx, queue)
+        await world.served(ctx, other, tickets, cycles=20_000)
+
+    world.run(bench)
+    log = world.log[len(before) :]
+    order = "".join(str(first // 2) for what, _, first in log if what == "run" and first % 2 == 0)
+    assert len(max(order.rstrip(str(busy)).split(str(other)), key=len)) <= most, order
+
+
 def test_an_entry_that_never_comes_ends_the_queue_and_arming_it_anew_forgets_old_ones():
     world = World(seeded())
 
