@@ -92,10 +92,10 @@ campaign: setup ## random transfers, errors and resets for SECONDS=60, on all co
 	$(RUN) -m sim.campaign run --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1) \
 	 $(if $(SCHEDULER),--scheduler $(SCHEDULER))
 
-perf: setup ## the engine's speed in exact cycles, beside what is possible: tables, plots, JSON
+perf: setup ## the engine's speed in exact cycles: tables, plots, JSON; PERF_ARGS="--help" lists options
 	@$(RUN) -c "import matplotlib" 2>/dev/null || $(RUN) -m pip install --quiet \
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") --editable '.[perf]'
-	$(RUN) -m sim.perf
+	$(RUN) -m sim.perf $(PERF_ARGS)
 
 perf-host: setup ## what a copy costs in Python, beside the same accesses without the library
 	$(RUN) -m tools.measure_calls

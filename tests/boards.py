@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["BOARDS", "options"]
+from sim.board.session import Seam
+
+__all__ = ["BOARDS", "WIDE", "options"]
 
 #: What is not as in the default core, as `sim.compile.generated.obtain` takes it.
 BOARDS: dict[str, dict[str, Any]] = {
@@ -28,6 +30,9 @@ BOARDS: dict[str, dict[str, Any]] = {
     # Several channels with an extension block, little card RAM, and a user block that stalls.
     "small": {"user": "tests.sim.board.valve:Valve", "h2c": 2, "c2h": 2, "ram_size": 16384},
 }
+
+#: One that no program offers: without an adapter.
+WIDE: dict[str, Any] = {"seam": Seam(256, 128, 2048), "tags": 32, "clock_khz": 250_000}
 
 
 def options(name: str) -> tuple[str, ...]:

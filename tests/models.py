@@ -19,14 +19,18 @@ from sim.benches.model import build
 from sim.benches.runner import core_of, groups
 from sim.compile.model import compiled
 from sim.compile.tools import BuildError
-from tests.boards import BOARDS
+from tests.boards import BOARDS, WIDE
 
 __all__ = ["main", "models"]
 
 
 def models() -> Iterator[tuple[str, partial[object]]]:
     """Name of each model, and what makes it: no core twice."""
-    for name, core in {**BOARDS, "that writes waveforms": {"waves": True}}.items():
+    for name, core in {
+        **BOARDS,
+        "of 256 bits": WIDE,
+        "that writes waveforms": {"waves": True},
+    }.items():
         yield f"the board {name}", partial(compiled, **core)
     yield "a simulator that writes waveforms", partial(build, waves=True)
     made = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from peerdma import regs
 from .config_space import EXPRESS, MSI, ConfigSpace
 from .loader import Model
 
-__all__ = ["BASE", "EVENT", "Conditions", "Pauses", "Session"]
+__all__ = ["BASE", "EVENT", "Conditions", "Pauses", "Seam", "Session"]
 
 #: Bus address of the session's memory: below 4 GiB, so that requests have short headers.
 BASE = 0x1000_0000
@@ -32,6 +33,16 @@ _TIMEOUT_CYCLES = 10_000_000
 _MOST_EVENTS = 1 << 20
 
 
+class Seam(NamedTuple):
+    """A core without an adapter (`hw/seam.py`), and the PCIe block that it is built for."""
+
+    #: bits of a beat
+    width: int
+    #: completions that the block's receive buffer holds, and their payload in units of 16 bytes
+    completion_headers: int = 36
+    completion_credits: int = 461
+
+
 @dataclass(frozen=True)
 class Conditions:
     """The conditions that a board runs under.
@@ -42,8 +53,8 @@ class Conditions:
         The core's clock.
     link_mbps : float
         Raw 10^6 bytes per second of the link; 0 is no limit.
-    lanes : int
-        The link's width as Link Status has it, by which the core knows its rate, at 5 GT/s.
+    speed, lanes : int
+        The link's speed and width as Link Status has them, by which the core knows its rate.
     rtt_ns : float
         Time from receiving a read request to sending its first completion.
     max_payload, max_read_request, completion_bytes : int
@@ -80,10 +91,13 @@ class Conditions:
         Cycles from the last beat of such a one until the block says so, at least 1.
     tags : int, optional
         Number of reads in flight, if not the default core's; the model has to be of such a core.
+    seam : Seam, optional
+        The core has no adapter; the model has to be of such a core.
     """
 
     clock_khz: int = 125_000
     link_mbps: float = 500.0
+    speed: int = 2
     lanes: int = 1
     rtt_ns: float = 1000.0
     max_payload: int = 128
@@ -107,6 +121,7 @@ class Conditions:
     illegal: tuple[int, ...] = ()
     discard_lag: int = 1
     tags: int | None = None
+    seam: Seam | None = None
 
     def options(self) -> str:
         """What of it is the native model's, as its "key=value" lines."""
@@ -135,6 +150,11 @@ class Conditions:
         if self.reorder:
             lines["reorder"] = self.reorder
         lines["completion_boundary"] = self.boundary
+        lines["link_speed"] = self.speed
+        if self.seam:
+            lines["seam_width"] = self.seam.width
+            lines["completion_headers"] = self.seam.completion_headers
+            lines["completion_credits"] = self.seam.completion_credits
         lines["nonposted_headers"] = self.nonposted
         if self.transmit_buffers:
             lines["transmit_buffers"] = self.transmit_buffers
@@ -143,7 +163,7 @@ class Conditions:
 
 
 class Pauses(ctypes.Structure):
-    """Of the native model, see `sim/board/native/hardblock.h`."""
+    """Of the native model, see `sim/board/native/block.h`."""
 
     _fields_ = tuple(
         (name, ctypes.c_uint64)
@@ -189,7 +209,8 @@ class Session:
         self._native.session_open.restype = ctypes.c_void_p
         text = conditions.options() + (f"tlp_log={log}\n" if log else "")
         link_status = model.space.capabilities[EXPRESS] + 0x12
-        space = model.space.changed(link_status, 2, conditions.lanes << 4, mask=0x03F0)
+        link = conditions.lanes << 4 | conditions.speed
+        space = model.space.changed(link_status, 2, link, mask=0x03FF)
         error = ctypes.create_string_buffer(500)
         self._handle = ctypes.c_void_p(
             self._native.session_open(

@@ -28,6 +28,7 @@ from .tools import ROOT, BuildError, cached, digest_of, find_verilator, run_tool
 
 if TYPE_CHECKING:
     from hw.core import CoreConfig
+    from sim.board.session import Seam
 
 __all__ = ["GeneratedCore", "main", "obtain", "pack", "verilog_of"]
 
@@ -73,6 +74,7 @@ def obtain(
     *,
     plain: bool = False,
     waves: bool = False,
+    seam: Seam | None = None,
     **numbers: int | None,
 ) -> GeneratedCore:
     """The core, by default the default one, which can have been brought along.
@@ -85,6 +87,8 @@ def obtain(
         A plain XDMA core: without a user block, streams and the extension block.
     waves : bool
         Waveforms can be written, at the cost of speed; see `sim.compile.waves`.
+    seam : Seam, optional
+        Without an adapter of a PCIe block; see `sim.compile.attached`.
     **numbers
         Those of `hw.core.CoreConfig` that are to be others: channels, tags, bytes of card RAM,
         clock, launch queues; None is its own. The completion timeout is an input of the core.
@@ -94,8 +98,8 @@ def obtain(
     BuildError
     """
     others = {name: value for name, value in numbers.items() if value is not None}
-    brought = None if user or others or plain or waves else _brought()
-    return brought or _known(user, others, plain, waves)
+    brought = None if user or others or plain or waves or seam else _brought()
+    return brought or _known(user, others, plain, waves, seam)
 
 
 @cache
@@ -106,24 +110,29 @@ def _source_digest() -> str:
     return digest_of(*(path.read_text() for path in sources))
 
 
-def verilog_of(config: CoreConfig) -> str:
+def verilog_of(config: CoreConfig, seam: Seam | None = None) -> str:
     """Verilog of a core for simulation, made anew only when a source of it has changed."""
     import amaranth
 
     # Amaranth takes longer to start over than all else: what counts is whether a source changed.
     user = [Path(inspect.getfile(config.user))] if config.user else []
-    texts = [path.read_text() for path in (*user, *config.verilog)]
-    key = digest_of(repr(config), amaranth.__version__, sys.version, _source_digest(), *texts)
+    attached = [Path(__file__).with_name("attached.py")] if seam else []
+    texts = [path.read_text() for path in (*user, *config.verilog, *attached)]
+    which = repr((config, seam))
+    key = digest_of(which, amaranth.__version__, sys.version, _source_digest(), *texts)
 
     def make(at: Path) -> None:
         from hw.build import generate
+
+        from .attached import verilog_of_attached
 
         say("generating the core's Verilog")
         # It makes many objects, and no garbage: a third of its time would go into looking for some.
         collecting = gc.isenabled()
         gc.disable()
         try:
-            (at / "core.v").write_text(generate(config, simulation=True))
+            text = verilog_of_attached(config, seam) if seam else generate(config, simulation=True)
+            (at / "core.v").write_text(text)
         finally:
             if collecting:
                 gc.enable()
@@ -144,14 +153,16 @@ def _brought() -> GeneratedCore | None:
     return GeneratedCore(*folders, about["clock_khz"], False, about["digest"])
 
 
-def _known(user: str | None, others: dict[str, int], plain: bool, waves: bool) -> GeneratedCore:
+def _known(
+    user: str | None, others: dict[str, int], plain: bool, waves: bool, seam: Seam | None
+) -> GeneratedCore:
     """The core, if it is known which one it is without Amaranth, whose import takes the longest."""
     if user and not user.isidentifier():
-        return _generate(user, others, plain, waves)  # of a file that is none of ours
-    wanted = repr((user, sorted(others.items()), plain, waves))
+        return _generate(user, others, plain, waves, seam)  # of a file that is none of ours
+    wanted = repr((user, sorted(others.items()), plain, waves, seam))
 
     def make(at: Path) -> None:
-        core = _generate(user, others, plain, waves)
+        core = _generate(user, others, plain, waves, seam)
         about = {**asdict(core), "classes": core.classes.parent.name, "runtime": str(core.runtime)}
         (at / "core.json").write_text(json.dumps(about))
 
@@ -161,7 +172,7 @@ def _known(user: str | None, others: dict[str, int], plain: bool, waves: bool) -
     classes = known.parent / about.pop("classes") / "classes"
     runtime = Path(about.pop("runtime"))
     if not classes.is_dir() or not runtime.is_dir():
-        return _generate(user, others, plain, waves)
+        return _generate(user, others, plain, waves, seam)
     return GeneratedCore(classes, runtime, **about)
 
 
@@ -174,7 +185,13 @@ def _identity(package: str) -> str:
     return f"{found.origin} {state.st_size} {state.st_mtime_ns}"
 
 
-def _generate(user: str | None, others: dict[str, int], plain: bool, waves: bool) -> GeneratedCore:
+def _generate(
+    user: str | None,
+    others: dict[str, int],
+    plain: bool,
+    waves: bool,
+    seam: Seam | None = None,
+) -> GeneratedCore:
     try:
         from hw.core import CoreConfig
         from hw.endpoint import MODULE_NAME, user_ports
@@ -195,7 +212,12 @@ def _generate(user: str | None, others: dict[str, int], plain: bool, waves: bool
             f"nothing in the simulated board is connected to the ports of the user block {user}: "
             "name a file with your logic instead (--user FILE.v)"
         )
-    verilog, flags = verilog_of(config), list(_VERILATE)
+    verilog, flags = verilog_of(config, seam), list(_VERILATE)
+    header = ""
+    if seam:
+        from .attached import ports_header
+
+        header = ports_header(seam)
     if waves:
         from .waves import TRACE, readable
 
@@ -203,13 +225,15 @@ def _generate(user: str | None, others: dict[str, int], plain: bool, waves: bool
         flags.append(TRACE)
     source = "core.sv" if waves else "core.v"
     home, version = find_verilator()
-    digest = digest_of(verilog, version, *flags)
+    digest = digest_of(verilog, header, version, *flags)
 
     def make(at: Path) -> None:
         say("verilating the core")
         (at / source).write_text(verilog)
         command = [str(home / "bin" / "verilator"), *flags, "-Wno-fatal"]
         run_tool([*command, "--top-module", MODULE_NAME, "--Mdir", "classes", source], at)
+        if header:
+            (at / "classes" / "seam_ports.h").write_text(header)
 
     place = cached(f"classes-{digest}", make)
     return GeneratedCore(place / "classes", home / "include", config.clock_khz, waves, digest)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from sim.board.loader import Model
+from sim.board.session import Seam
 
 from .configuration import configuration_space
 from .generated import obtain
@@ -18,6 +19,7 @@ def compiled(
     *,
     plain: bool = False,
     waves: bool = False,
+    seam: Seam | None = None,
     compiler: Compiler | None = None,
     **numbers: int | None,
 ) -> Model:
@@ -30,5 +32,5 @@ def compiled(
     ------
     BuildError
     """
-    core = obtain(user, plain=plain, waves=waves, **numbers)
+    core = obtain(user, plain=plain, waves=waves, seam=seam, **numbers)
     return Model(compile_board(core, compiler), core.clock_khz, configuration_space())

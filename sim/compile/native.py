@@ -25,7 +25,17 @@ __all__ = ["compile_board", "compile_ideal", "pins_header"]
 _NATIVE = ROOT / "sim" / "board" / "native"
 
 #: Sources in `sim/board/native/` of the link with its two ends, and of the board around it.
-_LINK_SOURCES = ("config_space", "hardblock", "link", "options", "root", "tlp", "trace")
+_LINK_SOURCES = (
+    "block",
+    "config_space",
+    "link",
+    "options",
+    "root",
+    "seam",
+    "tlp",
+    "trace",
+    "trn",
+)
 _BOARD_SOURCES = (
     "capi",
     "commands",
@@ -103,10 +113,10 @@ def pins_header() -> str:
         f"constexpr unsigned kCompletionHeaders = {headers};\n"
         f"constexpr unsigned kCompletionCredits = {credits};  // of 16 bytes\n"
         f"constexpr unsigned kCompletionTimeoutUs = {COMPLETION_TIMEOUT_US};\n"
-        f"{struct('ToCore', 'i')}{struct('FromCore', 'o')}"
+        f"{struct('TrnInputs', 'i')}{struct('TrnOutputs', 'o')}"
         f"constexpr const char *kWaitsFor[] = {{\n{texts}}};\n"
-        f"template <class Core> void drive(Core &core, const ToCore &to) {{\n{drive}}}\n"
-        f"template <class Core> void sample(const Core &core, FromCore &from) {{\n{sample}}}\n"
+        f"template <class Core> void drive(Core &core, const TrnInputs &to) {{\n{drive}}}\n"
+        f"template <class Core> void sample(const Core &core, TrnOutputs &from) {{\n{sample}}}\n"
         "}\n"
     )
 

@@ -2,8 +2,10 @@
 """Measure the engine's speed in exact cycles: tables, plots and JSON.
 
     .venv/bin/python -m sim.perf [--out DIR]
+    .venv/bin/python -m sim.perf --width BITS --link LINK [--headers N ...]
 
-Ends with status 1 if a target is missed in another way than `sim.perf.accepted` says.
+Ends with status 1 if a target is missed in another way than `sim.perf.accepted` says. With --width
+it measures a core without an adapter of a PCIe block, for which there are no targets.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from sim.board.session import Conditions
 from sim.compile.model import compiled
 from sim.compile.native import compile_ideal
 from sim.compile.tools import BuildError
@@ -22,7 +25,9 @@ from sim.compile.tools import BuildError
 from .accepted import deviations
 from .figure import Figure, Job
 from .figures import jobs
-from .report import summary, table
+from .report import summary
+from .report import table as table_of
+from .wide import ROOMS, Row, measure, rows, table
 
 
 def _say(text: str) -> None:
@@ -45,6 +50,18 @@ def _measure(work: list[Job]) -> list[Figure]:
     return figures
 
 
+def _measure_wide(work: list[Conditions]) -> str:
+    compile_ideal()
+    for tags, clock, seam in dict.fromkeys((one.tags, one.clock_khz, one.seam) for one in work):
+        compiled(tags=tags, clock_khz=clock, seam=seam)
+    found: list[Row] = []
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for done, measured in enumerate(pool.map(measure, work), 1):
+            found += measured
+            _say(f"perf: {done} of {len(work)} boards measured")
+    return table(found)
+
+
 def main() -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -54,7 +71,25 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("build/perf"), metavar="DIR",
                         help="where the files go (build/perf)")  # fmt: skip
-    out = parser.parse_args().out
+    parser.add_argument("--width", type=int, choices=(64, 128, 256), metavar="BITS",
+                        help="a core without an adapter: 64, 128 or 256 bits")  # fmt: skip
+    parser.add_argument("--link", metavar="LINK", help="of that core: gen1x1 to gen3x8")
+    parser.add_argument("--headers", type=int, nargs="+", choices=ROOMS, default=[128], metavar="N",
+                        help="completions that its block holds: 36, 128, 256 (128)")  # fmt: skip
+    arguments = parser.parse_args()
+    out = arguments.out
+    if (arguments.width is None) != (arguments.link is None):
+        parser.error("--width and --link belong together")
+    try:
+        if arguments.width:
+            work = list(rows(arguments.link, arguments.width, arguments.headers))
+            print(_measure_wide(work), end="")
+            return 0
+    except ValueError as error:
+        parser.error(str(error))
+    except BuildError as error:
+        _say(f"perf: {error}")
+        return 2
     try:
         from .plots import draw
 
@@ -66,7 +101,7 @@ def main() -> int:
         _say(f"perf: {error}")
         return 2
     out.mkdir(parents=True, exist_ok=True)
-    text = table(figures)
+    text = table_of(figures)
     (out / "perf.txt").write_text(text)
     (out / "perf.json").write_text(
         json.dumps([figure.as_dict() for figure in figures], indent=1) + "\n"

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from peerdma.regs import CHANNEL, DESCRIPTOR, STREAM_WINDOW
+from peerdma.regs import CHANNEL, DESCRIPTOR, EXTENSION, STREAM_WINDOW
 from peerdma.userspace.chain import write_chain
 from peerdma.userspace.engine import Direction
+from peerdma.userspace.registers import Bank
 from peerdma.userspace.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
 from sim.compile.model import compiled
@@ -43,11 +44,8 @@ class Tlp(NamedTuple):
     nbytes: int
     tag: int
     left: int
-
-    @property
-    def beats(self) -> int:
-        """Cycles that it takes: two dwords in each, of which three are the header."""
-        return -(-(3 + (0 if self.kind.endswith("MRd") else self.nbytes // 4)) // 2)
+    #: cycles that it takes at the core's ports
+    beats: int
 
     @property
     def begin(self) -> int:
@@ -104,6 +102,7 @@ class Rig:
                 launch_queues=launch_queues,
                 h2c=channels,
                 c2h=channels,
+                seam=conditions.seam,
             ),
             conditions,
             RING_BYTES + 2 * nbytes,
@@ -115,6 +114,10 @@ class Rig:
         source[:] = np.random.default_rng(1).integers(0, 256, nbytes, np.uint8)
         ring = self.session.memory[:RING_BYTES].view(DESCRIPTOR)
         self._driver = Xdma(self.session, ring, BASE, None)
+        self._seam = conditions.seam
+        if self._seam:
+            # What is under way after reset is for a slower link.
+            Bank(self.session, EXTENSION).write("reads", 0)
 
     def __enter__(self) -> Rig:
         return self
@@ -309,6 +312,7 @@ class Rig:
             cycle, nbytes = int(match["cycle"]), int(match["len"])
             if cycle < begin:
                 continue
+            beats = self._beats(0 if match["kind"] == "MRd" else nbytes)
             tlp = Tlp(
                 cycle,
                 f"{match['way']} {match['kind']}",
@@ -316,8 +320,15 @@ class Rig:
                 nbytes,
                 int(match["tag"]),
                 int(match["count"] or 0),
+                beats,
             )
             # Of a packet to the core the log has when it had arrived.
             down = match["way"] == "down"
-            found.append(tlp._replace(end=cycle + tlp.beats) if down else tlp)
+            found.append(tlp._replace(end=cycle + beats) if down else tlp)
         return found
+
+    def _beats(self, nbytes: int) -> int:
+        """Of so much payload: with a header of three dwords before it, or none at the seam."""
+        if self._seam:
+            return max(-(-nbytes // (self._seam.width // 8)), 1)
+        return -(-(12 + nbytes) // 8)

@@ -4,7 +4,7 @@
 Payload bytes per second, less the overhead of line code, skip ordered sets, framing, headers, and
 the data link layer packets that acknowledge them. PCI Express Base Specification: encoding, ordered
 sets, TLP and DLLP formats. Assumptions: one ACK per 4 TLPs, one credit update per 4 posted or
-non-posted TLPs, completions as large as the max payload size, no ECRC.
+non-posted TLPs, completions as large as the max payload size unless told otherwise, no ECRC.
 """
 
 from __future__ import annotations
@@ -63,19 +63,24 @@ class Link:
         overhead = self._request_header(wide) + _FRAMING
         return self.raw_rate * self.max_payload / (self.max_payload + overhead)
 
-    def read_limit(self, wide: bool) -> float:
-        """Payload bytes/s of memory reads; `wide`: addresses from 4 GiB up."""
-        request, completions = self.max_read_request, self.max_read_request / self.max_payload
+    def read_limit(self, wide: bool, completion: int | None = None) -> float:
+        """Payload bytes/s of memory reads; `wide`: addresses from 4 GiB up.
+
+        Of `completion` bytes each is what comes back, of max payload unless given.
+        """
+        request = self.max_read_request
+        completions = request / (completion or self.max_payload)
         down = request + completions * (_COMPLETION_HEADER + _FRAMING) + 2 * _DLLP
         up = self._request_header(wide) + _FRAMING + completions * _DLLP
         return self.raw_rate * request / max(down, up)
 
-    def copy_limit(self, wide: bool) -> float:
-        """Payload bytes/s, each way, of reading and writing at once; `wide` as above."""
+    def copy_limit(self, wide: bool, completion: int | None = None) -> float:
+        """Payload bytes/s, each way, of reading and writing at once; arguments as above."""
         request, pieces = self.max_read_request, self.max_read_request / self.max_payload
+        completions = request / (completion or self.max_payload)
         header = self._request_header(wide) + _FRAMING
-        up = request + pieces * header + header + pieces * _DLLP
-        down = request + pieces * (_COMPLETION_HEADER + _FRAMING) + (1 + pieces) * 2 * _DLLP
+        up = request + pieces * header + header + completions * _DLLP
+        down = request + completions * (_COMPLETION_HEADER + _FRAMING) + (1 + pieces) * 2 * _DLLP
         return self.raw_rate * request / max(up, down)
 
     def chain_limit(self, nbytes: int, *, reads: bool, writes: bool) -> float:

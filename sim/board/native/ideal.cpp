@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An engine without bubbles, without descriptors and without RTL on the model of hard block, link
+// An engine without bubbles, without descriptors and without RTL on the model of block, link
 // and root complex: the upper bound that the core is measured against, and the model's own test.
 #include <algorithm>
 #include <cstring>
@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "config_space.h"
-#include "hardblock.h"
 #include "link.h"
 #include "log.h"
 #include "root.h"
+#include "seam.h"
 #include "trace.h"
+#include "trn.h"
 
 namespace peerdma {
 namespace {
@@ -23,10 +24,6 @@ constexpr unsigned kTags = 32;
 // Writes queued in the transmit buffer while there are reads to send too.
 constexpr unsigned kWritesQueued = 16;
 constexpr uint64_t kLimit = 4'000'000;
-// Completions of up to 128 bytes, of 8 credits, for which the hard block has room.
-constexpr unsigned kCompletions = std::min(kCompletionHeaders, kCompletionCredits / 8);
-// Dwords of a completion at the port when the first one of its data has come.
-constexpr size_t kHeaded = 4;
 
 // (cycle, bytes up to then)
 using Progress = std::vector<std::pair<uint64_t, uint64_t>>;
@@ -76,11 +73,12 @@ struct Engine {
     bool chained;  // what is written was read before
     bool accounts;  // asks only for what the block has room for
     unsigned mps, mrrs, boundary, buffers;
+    unsigned capacity;  // completions of up to 128 bytes, of 8 credits, for which the block has room
     uint64_t total;
 
     uint64_t requested = 0, sent = 0, received = 0;
-    Words beats;
-    size_t at = 0;
+    Words packet;
+    bool sending = false;
     std::set<unsigned> free;
     std::vector<unsigned> missing = std::vector<unsigned>(kTags);
     unsigned expected = 0;  // completions that may come
@@ -90,42 +88,31 @@ struct Engine {
         for (unsigned tag = 0; tag < kTags; tag++) free.insert(tag);
     }
 
-    bool sending() const { return at < beats.size(); }
-
     // Completions that n bytes may come in, the last ones before a boundary.
     unsigned completions(unsigned n) const { return (n + boundary - 1) / boundary; }
 
     bool room() const {
-        return !accounts || expected + completions(mrrs) <= kCompletions;
+        return !accounts || expected + completions(mrrs) <= capacity;
     }
 
     void choose(unsigned queued, uint16_t requester) {
-        if (sending()) return;
-        beats.clear(), at = 0;
+        if (sending) return;
         if (reads && requested < total && !free.empty() && room()) {
             unsigned tag = *free.begin(), n = std::min<uint64_t>(mrrs, total - requested);
             free.erase(free.begin());
             missing[tag] = n;
             expected += completions(n);
-            beats = memory_read(kSource + requested, n, requester, tag);
+            packet = memory_read(kSource + requested, n, requester, tag);
+            sending = true;
             requested += n;
         } else if (writes && sent < total && queued < (reads ? std::min(kWritesQueued, buffers) : buffers)) {
             uint64_t n = std::min<uint64_t>(mps, total - sent);
             if (chained && received - sent < n) return;
             std::vector<uint8_t> data(n);
-            beats = memory_write(kDestination + sent, data.data(), n, requester);
+            packet = memory_write(kDestination + sent, data.data(), n, requester);
+            sending = true;
             sent += n;
         }
-    }
-
-    void show(FromCore &pins) const {
-        pins.trntsrcrdy = sending();
-        if (!sending()) return;
-        bool pair = at + 1 < beats.size();
-        pins.trntd = uint64_t(beats[at]) << 32 | (pair ? beats[at + 1] : 0);
-        pins.trntrem = pair;
-        pins.trntsof = at == 0;
-        pins.trnteof = at + 2 >= beats.size();
     }
 
     // A completion's length is known: until its end it counts as the one that it is.
@@ -146,6 +133,80 @@ struct Engine {
     }
 };
 
+// The engine's ports, by what they are for: it takes all that it is shown, and sends a packet's beats.
+class TrnPort {
+public:
+    using Block = TrnBlock;
+    // The beat of a completion with the first dword of its data.
+    static constexpr size_t kHeaded = 1;
+
+    // TLPs that a write has before it: those that were not acknowledged, or have not begun.
+    static unsigned queued(const Link &link) { return link.transmit_buffers_used(); }
+
+    explicit TrnPort(const Options &) {
+        pins_.trnrdstrdy = pins_.trnrnpok = 1;
+        pins_.cfginterruptn = pins_.cfgtrnpendingn = 1;
+        pins_.cfgerrcpltimeoutn = pins_.cfgerrcplunexpectn = 1;
+    }
+    void offer(const Words &words) {
+        bool pair = at_ + 1 < words.size();
+        pins_.trntsrcrdy = 1;
+        pins_.trntd = uint64_t(words[at_]) << 32 | (pair ? words[at_ + 1] : 0);
+        pins_.trntrem = pair;
+        pins_.trntsof = at_ == 0;
+        pins_.trnteof = at_ + 2 >= words.size();
+    }
+    // One clock edge: true if the block takes a packet's last beat.
+    bool edge(TrnBlock &block) {
+        bool taken = pins_.trntsrcrdy && block.pins().trntdstrdy;
+        block.edge(pins_);
+        pins_.trntsrcrdy = 0;
+        if (taken) at_ = pins_.trnteof ? 0 : at_ + 2;
+        return taken && pins_.trnteof;
+    }
+
+private:
+    TrnOutputs pins_;
+    size_t at_ = 0;  // dword of the packet
+};
+
+class SeamPort {
+public:
+    using Block = SeamBlock;
+    static constexpr size_t kHeaded = 0;
+
+    static unsigned queued(const Link &link) { return link.waiting_up(); }
+
+    explicit SeamPort(const Options &options) : lanes_(options.seam_width / 32) {}
+    void offer(const Words &words) {
+        Header header = Header::parse(words);
+        auto &beat = pins_.requester.payload;
+        beat.header.write = header.has_data;
+        beat.header.address = header.address;
+        beat.header.dwords = header.dws;
+        beat.header.first_be = header.first_be, beat.header.last_be = header.last_be;
+        beat.header.tag = header.tag;
+        for (size_t lane = 0, at = header.header_dws() + at_ * lanes_; lane < lanes_; lane++, at++)
+            beat.data[lane] = at < words.size() ? __builtin_bswap32(words[at]) : 0;
+        beat.first = at_ == 0;
+        beat.last = at_ + 1 == SeamBlock::beats(header.payload_dws(), lanes_);
+        pins_.requester.valid = 1;
+    }
+    bool edge(SeamBlock &block) {
+        bool taken = pins_.requester.valid && block.pins().requester.ready;
+        bool last = pins_.requester.payload.last;
+        block.edge(pins_);
+        pins_.requester.valid = 0;
+        if (taken) at_ = last ? 0 : at_ + 1;
+        return taken && last;
+    }
+
+private:
+    size_t lanes_;
+    SeamPorts pins_;
+    size_t at_ = 0;  // beat of the packet
+};
+
 struct Result {
     double write_bytes_per_cycle, read_bytes_per_cycle;
     double cycles;
@@ -153,6 +214,7 @@ struct Result {
     double errors;
 };
 
+template <class Port>
 Result run(const Options &options, const std::string &what, unsigned mps, unsigned mrrs,
            bool accounts, uint64_t total) {
     bool latency = what.rfind("lat_", 0) == 0;
@@ -164,6 +226,7 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
     engine.mps = mps, engine.mrrs = mrrs, engine.total = total;
     engine.accounts = accounts, engine.boundary = options.completion_boundary;
     engine.buffers = options.transmit_buffers;
+    engine.capacity = std::min(options.completion_headers, options.completion_credits / 8);
 
     Log log;
     Trace trace(options);
@@ -171,7 +234,8 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
     Memory memory;
     Link link(options);
     Root root(options, config, link, memory, log, trace);
-    HardBlock block(options, config, link, root, log, trace);
+    typename Port::Block block(options, config, link, root, log, trace);
+    Port port(options);
     link.connect(&root, &block);
     block.reset(true);
     memory.link = &link;
@@ -182,26 +246,15 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
         uint8_t one[4] = {1};
         root.mmio_write(0, 0, one, 4);
     }
-    Words packet;
     uint64_t read_done = 0;
     while (link.cycle() < kLimit) {
-        FromCore pins;
-        pins.trnrdstrdy = pins.trnrnpok = 1;
-        pins.cfginterruptn = pins.cfgtrnpendingn = 1;
-        pins.cfgerrcpltimeoutn = pins.cfgerrcplunexpectn = 1;
-        if (started) engine.choose(link.transmit_buffers_used(), options.requester_id);
-        engine.show(pins);
-        const ToCore &in = block.pins();
-        bool accepted = pins.trntsrcrdy && in.trntdstrdy, ended = false;
-        if (in.trnrsrcrdy) {
-            if (in.trnrsof) packet.clear();
-            packet.push_back(in.trnrd >> 32);
-            if (in.trnrrem) packet.push_back(uint32_t(in.trnrd));
-            ended = in.trnreof;
-        }
-        bool headed = in.trnrsrcrdy && packet.size() == kHeaded;
-        block.edge(pins);
-        if (accepted) engine.at += 2;
+        if (started) engine.choose(Port::queued(link), options.requester_id);
+        if (engine.sending) port.offer(engine.packet);
+        Words packet;
+        bool ended = block.shown() && block.last();
+        bool headed = block.shown() && block.beat() == Port::kHeaded;
+        if (ended || headed) packet = block.shown()->words;
+        if (port.edge(block)) engine.sending = false;
         if (headed && Header::parse(packet).kind == Kind::Completion) engine.begin(packet);
         if (ended && Header::parse(packet).kind == Kind::Completion) {
             engine.take(packet, link.cycle());
@@ -210,7 +263,7 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
             started = true;
             result.doorbell = link.cycle() - 1;
         }
-        bool all_sent = !engine.sending() && (!engine.writes || engine.sent >= total) &&
+        bool all_sent = !engine.sending && (!engine.writes || engine.sent >= total) &&
                         (engine.writes || engine.received >= total);
         if (interrupt_left && started && all_sent) {
             uint8_t zero[4] = {};
@@ -237,7 +290,9 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
 // Called by sim/perf/ideal.py, which documents the arguments; `result` has the numbers of Result.
 extern "C" void ideal_run(const char *options, const char *what, unsigned mps, unsigned mrrs,
                           bool accounts, uint64_t total, double *result) {
-    auto r = peerdma::run(peerdma::Options::parse(options), what, mps, mrrs, accounts, total);
+    auto parsed = peerdma::Options::parse(options);
+    auto run = parsed.seam_width ? peerdma::run<peerdma::SeamPort> : peerdma::run<peerdma::TrnPort>;
+    auto r = run(parsed, what, mps, mrrs, accounts, total);
     double numbers[] = {r.write_bytes_per_cycle, r.read_bytes_per_cycle, r.cycles, r.doorbell,
                         r.data,                  r.interrupt,            r.errors};
     memcpy(result, numbers, sizeof numbers);

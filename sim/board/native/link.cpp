@@ -9,14 +9,17 @@ namespace peerdma {
 namespace {
 constexpr double kFraming = 8;  // STP 1, sequence number 2, LCRC 4, END 1
 constexpr double kDllp = 8;
-constexpr double kSkp = 4.0 / 1538;
+// Share of the link that SKP ordered sets take, by its line code.
+constexpr double kSkp8b10b = 4.0 / 1538, kSkp128b130b = 16.25 / 5920;
+constexpr unsigned kGen3 = 3;
 constexpr unsigned kTlpsPerAck = 4;
 constexpr unsigned kRequestsPerUpdate = 4;
 }  // namespace
 
 Link::Link(const Options &options)
     : bytes_per_cycle_(options.link_mbps > 0
-                           ? options.link_mbps * 1000 / options.clock_khz * (1 - kSkp)
+                           ? options.link_mbps * 1000 / options.clock_khz *
+                                 (1 - (options.link_speed < kGen3 ? kSkp8b10b : kSkp128b130b))
                            : std::numeric_limits<double>::infinity()),
       cycles_per_ns_(options.clock_khz * 1e-6),
       posted_(options.posted_headers, options.posted_data,
@@ -43,7 +46,12 @@ void Link::send_up(Upstream &&packet) {
     unacknowledged_.push_back(up_free_ + ack_);
     if (++up_count_ % kTlpsPerAck == 0) down_dllps_++;
     if (!completion && ++up_requests_ % kRequestsPerUpdate == 0) down_dllps_++;
-    up_.push_back({up_free_, std::move(packet)});
+    up_.push_back({start, up_free_, std::move(packet)});
+}
+
+unsigned Link::waiting_up() const {
+    return std::count_if(up_.begin(), up_.end(),
+                         [this](const UpEntry &entry) { return entry.start > cycle_; });
 }
 
 void Link::send_down(double ready, Downstream &&packet) {

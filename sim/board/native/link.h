@@ -62,6 +62,8 @@ public:
 
     uint64_t cycle() const { return cycle_; }
     unsigned transmit_buffers_used() const { return unacknowledged_.size(); }
+    // Upstream TLPs of which the link carries nothing yet.
+    unsigned waiting_up() const;
     const Credits &posted() const { return posted_; }
     const Credits &nonposted() const { return nonposted_; }
     bool busy() const {
@@ -70,7 +72,7 @@ public:
 
 private:
     struct UpEntry {
-        double finish;
+        double start, finish;
         Upstream packet;
     };
     struct DownEntry {

@@ -14,14 +14,12 @@ Model::Model(const Options &options, const ConfigSpace &config, Host &host, Log 
     : options_(options),
       config_(config),
       trace_(options_),
-      rtl_(options_.waves, options_.time_scale,
-           uint32_t(options_.completion_timeout_us * options_.clock_khz / 1000)),
       link_(options_),
       root_(options_, config_, link_, host, log, trace_),
-      block_(options_, config_, link_, root_, log, trace_),
+      rtl_(options_, config_, link_, root_, log, trace_),
       host_(host),
       stalls_(options_, log) {
-    link_.connect(&root_, &block_);
+    link_.connect(&root_, &rtl_.block());
     reset();
 }
 
@@ -30,24 +28,18 @@ void Model::reset() {
     config_.reset();
     link_.flush();
     root_.reset();
-    block_.reset(false);
+    rtl_.block().reset(false);
     for (int i = 0; i < kResetCycles; i++) cycle_once(true);
-    block_.reset(true);
+    rtl_.block().reset(true);
     idle_ = 0;
 }
 
 void Model::cycle_once(bool reset) {
-    core_ = rtl_.cycle(block_.pins(), reset);
-    block_.edge(core_);
+    rtl_.cycle(reset);
     uint32_t waits_for = rtl_.waits_for();
     stalls_.edge(cycle(), waits_for);
     if (waits_for != std::exchange(waits_for_, waits_for))
         trace_.event(cycle(), "waits for=0x%08x", waits_for);
-}
-
-bool Model::busy() const {
-    return link_.busy() || block_.busy() || root_.busy() || core_.trntsrcrdy ||
-           !core_.cfginterruptn || !core_.cfgtrnpendingn || rtl_.active();
 }
 
 uint64_t Model::run(uint64_t cycles) {
@@ -75,7 +67,7 @@ void Model::mmio_write(unsigned bar, uint64_t offset, const uint8_t *data, size_
 
 void Model::config_write(size_t offset, const uint8_t *data, size_t n) {
     config_.write(offset, data, n);
-    block_.refresh();
+    refresh();
     idle_ = 0;
 }
 

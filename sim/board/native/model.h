@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The board without its socket: compiled core, hard block, link, root complex, configuration.
+// The board without its socket: compiled core with its PCIe block, link, root complex, configuration.
 #pragma once
 
 #include <cstdint>
 
 #include "config_space.h"
-#include "hardblock.h"
 #include "link.h"
 #include "log.h"
 #include "options.h"
@@ -41,7 +40,7 @@ public:
     void mmio_write(unsigned bar, uint64_t offset, const uint8_t *data, size_t n);
     void config_write(size_t offset, const uint8_t *data, size_t n);
     // The configuration changed other than by config_write.
-    void refresh() { block_.refresh(); }
+    void refresh() { rtl_.block().refresh(); }
 
     ConfigSpace &config() { return config_; }
     const ConfigSpace &config() const { return config_; }
@@ -49,10 +48,10 @@ public:
     const Root &root() const { return root_; }
     uint64_t cycle() const { return link_.cycle(); }
     // PCIe rules that the core broke.
-    uint64_t errors() const { return root_.errors() + block_.errors(); }
-    const Pauses &pauses() const { return block_.pauses(); }
+    uint64_t errors() const { return root_.errors() + rtl_.block().errors(); }
+    const Pauses &pauses() const { return rtl_.block().pauses(); }
     void acknowledge_after(double ns) { link_.acknowledge_after(ns); }
-    void restart_faults() { root_.restart_faults(), block_.restart_faults(); }
+    void restart_faults() { root_.restart_faults(), rtl_.block().restart_faults(); }
     Trace &trace() { return trace_; }
 
 private:
@@ -60,18 +59,18 @@ private:
     static constexpr uint64_t kGrace = 256;
 
     void cycle_once(bool reset);
-    bool busy() const;
+    bool busy() const {
+        return link_.busy() || rtl_.block().busy() || root_.busy() || rtl_.active();
+    }
 
     Options options_;
     ConfigSpace config_;
     Trace trace_;
-    Rtl rtl_;
     Link link_;
     Root root_;
-    HardBlock block_;
+    Rtl rtl_;
     Host &host_;
     StallWatch stalls_;
-    FromCore core_;
     uint64_t idle_ = 0;
     uint32_t waits_for_ = 0;
     bool stop_ = false;

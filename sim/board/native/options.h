@@ -24,6 +24,7 @@ struct Fault {
 struct Options {
     double clock_khz = 125000;
     double link_mbps = 500;  // raw bytes per microsecond after line code; 0: unlimited
+    unsigned link_speed = 2;  // as in Link Status
     double rtt_ns = 1000;    // last byte of a read request received to its completion ready
     double ack_ns = 400;     // TLP received to its transmit buffer free again
     // The root port's credits, 0: without limit; and a TLP received to its credits back.
@@ -31,7 +32,10 @@ struct Options {
     double credit_ns = 0;
     unsigned completion_boundary = 64;
     unsigned completion_bytes = 512;  // most payload of one completion, if MPS allows
+    unsigned seam_width = 0;  // bits of a beat of a core without an adapter; 0: it has one
     unsigned transmit_buffers = kTransmitBuffers;
+    // What the receive buffer holds of completions; credits of 16 bytes.
+    unsigned completion_headers = kCompletionHeaders, completion_credits = kCompletionCredits;
     unsigned tlp_gap = 0;   // idle cycles between two received TLPs
     double beat_idle = 0;   // probability, per cycle, that there is no received beat, even in a TLP
     unsigned buffer_lag = 0;    // cycles by which trntbufav is late

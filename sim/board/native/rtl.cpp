@@ -2,37 +2,64 @@
 #include "rtl.h"
 
 #include <stdexcept>
+#include <string>
 
 #include "Vpeerdma_core.h"
 #ifdef PEERDMA_WAVES
 #include "verilated_fst_c.h"
 #endif
+// Made together with a core without an adapter, by sim/compile/attached.py.
+#if __has_include("seam_ports.h")
+#include "seam_ports.h"
+#else
+#include "trn.h"
+#endif
 
 namespace peerdma {
 
+#if __has_include("seam_ports.h")
+using FrontEnd = SeamBlock;
+#else
+using FrontEnd = TrnBlock;
+#endif
+
 struct Rtl::Parts {
+    Parts(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
+          Trace &trace)
+        : block(options, config, link, root, log, trace) {
+#if __has_include("seam_ports.h")
+        if (options.seam_width != kSeamWidth)
+            throw std::invalid_argument("seam_width: this core has " +
+                                        std::to_string(kSeamWidth) + " bits at the seam");
+#endif
+    }
+
     VerilatedContext context;
     // Without a name, so that paths in waveforms are those of the benches.
     Vpeerdma_core core{&context, ""};
+    FrontEnd block;
+    FrontEnd::Outputs outputs;
 #ifdef PEERDMA_WAVES
     VerilatedFstC waves;
     bool tracing = false;
 #endif
 };
 
-Rtl::Rtl(const std::string &waves, uint32_t time_scale, uint32_t timeout_cycles)
-    : parts_(std::make_unique<Parts>()) {
+Rtl::Rtl(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
+         Trace &trace)
+    : parts_(std::make_unique<Parts>(options, config, link, root, log, trace)) {
     parts_->core.clk = 0;
     parts_->core.gpio = 0;
     parts_->core.user_irq = 0;
-    parts_->core.time_scale = time_scale;
-    parts_->core.timeout_cycles = timeout_cycles;
-    if (waves.empty()) return;
+    parts_->core.time_scale = options.time_scale;
+    parts_->core.timeout_cycles =
+        uint32_t(options.completion_timeout_us * options.clock_khz / 1000);
+    if (options.waves.empty()) return;
 #ifdef PEERDMA_WAVES
     parts_->context.traceEverOn(true);
     parts_->core.trace(&parts_->waves, 99);
-    parts_->waves.open(waves.c_str());
-    if (!parts_->waves.isOpen()) throw std::invalid_argument("cannot write " + waves);
+    parts_->waves.open(options.waves.c_str());
+    if (!parts_->waves.isOpen()) throw std::invalid_argument("cannot write " + options.waves);
     parts_->tracing = true;
 #else
     throw std::invalid_argument("this library was built without waveform tracing");
@@ -46,13 +73,17 @@ Rtl::~Rtl() {
     parts_->core.final();
 }
 
-const FromCore &Rtl::cycle(const ToCore &to, bool reset) {
+Block &Rtl::block() { return parts_->block; }
+
+const Block &Rtl::block() const { return parts_->block; }
+
+void Rtl::cycle(bool reset) {
     Vpeerdma_core &core = parts_->core;
-    drive(core, to);
+    drive(core, parts_->block.pins());
     core.rst = reset;
     core.clk = 0;
     core.eval();
-    sample(core, from_);
+    sample(core, parts_->outputs);
 #ifdef PEERDMA_WAVES
     if (parts_->tracing) parts_->waves.dump(parts_->context.time());
     parts_->context.timeInc(1);
@@ -63,7 +94,7 @@ const FromCore &Rtl::cycle(const ToCore &to, bool reset) {
     if (parts_->tracing) parts_->waves.dump(parts_->context.time());
     parts_->context.timeInc(1);
 #endif
-    return from_;
+    parts_->block.edge(parts_->outputs);
 }
 
 bool Rtl::active() const { return parts_->core.active; }

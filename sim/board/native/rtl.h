@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The compiled core: one call is one clock cycle.
+// The compiled core with the PCIe block that its ports are for: one call is one clock cycle.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
-#include "pins.h"
+#include "block.h"
 
 namespace peerdma {
 
 class Rtl {
 public:
-    // `waves`: file for a VCD trace; throws std::invalid_argument if this library has no tracing.
-    Rtl(const std::string &waves, uint32_t time_scale, uint32_t timeout_cycles);
+    // Throws std::invalid_argument if this library has no tracing, or the options are for another
+    // core.
+    Rtl(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
+        Trace &trace);
     ~Rtl();
 
-    // Settles the core's outputs for the inputs `to`, then gives it a rising edge with `reset`.
-    const FromCore &cycle(const ToCore &to, bool reset);
+    Block &block();
+    const Block &block() const;
+    // Settles the core's outputs for its inputs, and gives both a rising edge, the core with `reset`.
+    void cycle(bool reset);
     // The core is at work in a way that its pins do not show.
     bool active() const;
     // What its channels wait for, see hw/core.py.
@@ -26,7 +29,6 @@ public:
 private:
     struct Parts;
     std::unique_ptr<Parts> parts_;
-    FromCore from_;
 };
 
 }  // namespace peerdma

@@ -104,7 +104,7 @@ Header Header::parse(const Words &w) {
 bool complete(const Words &words) {
     if (words.size() < 3 || ((words[0] >> 24 & kFourDw) && words.size() < 4)) return false;
     Header h = Header::parse(words);
-    return words.size() == h.header_dws() + (h.has_data ? h.dws : 0);
+    return words.size() == h.header_dws() + h.payload_dws();
 }
 
 std::string violation(const Words &words, const Limits &limits) {
@@ -133,6 +133,13 @@ ByteEnables ByteEnables::of(uint64_t address, size_t n) {
     return {head, tail, dws};
 }
 
+Words request_header(const Header &h) {
+    Words words = header(kTypeMemory | (h.kind == Kind::MemoryWrite ? kHasData : 0), h.dws,
+                         h.requester, h.tag, {h.first_be, h.last_be, h.dws}, h.address);
+    words[0] |= uint32_t(h.attributes) << 12;
+    return words;
+}
+
 Words memory_read(uint64_t address, size_t n, uint16_t requester, uint8_t tag) {
     ByteEnables be = ByteEnables::of(address, n);
     return header(kTypeMemory, be.dws, requester, tag, be, address);
@@ -147,15 +154,20 @@ Words memory_write(uint64_t address, const uint8_t *data, size_t n, uint16_t req
     return words;
 }
 
+Words completion_header(const Header &request, uint16_t completer, Status status,
+                        unsigned byte_count, uint8_t lower_address, unsigned dws, bool poisoned) {
+    uint32_t fmt_type = kTypeCompletion | (dws ? kHasData : 0);
+    return {fmt_type << 24 | uint32_t(request.traffic_class) << 20 | uint32_t(poisoned) << 14 |
+                uint32_t(request.attributes) << 12 | (dws & 0x3FF),
+            uint32_t(completer) << 16 | uint32_t(status) << 13 | (byte_count & 0xFFF),
+            uint32_t(request.requester) << 16 | uint32_t(request.tag) << 8 |
+                (lower_address & 0x7Fu)};
+}
+
 Words completion(const Header &request, uint16_t completer, Status status, unsigned byte_count,
                  uint8_t lower_address, const uint8_t *data, unsigned dws, bool poisoned) {
-    uint32_t fmt_type = kTypeCompletion | (dws ? kHasData : 0);
-    Words words = {fmt_type << 24 | uint32_t(request.traffic_class) << 20 |
-                       uint32_t(poisoned) << 14 | uint32_t(request.attributes) << 12 |
-                       (dws & 0x3FF),
-                   uint32_t(completer) << 16 | uint32_t(status) << 13 | (byte_count & 0xFFF),
-                   uint32_t(request.requester) << 16 | uint32_t(request.tag) << 8 |
-                       (lower_address & 0x7Fu)};
+    Words words = completion_header(request, completer, status, byte_count, lower_address, dws,
+                                    poisoned);
     words.reserve(3 + dws);
     for (unsigned i = 0; i < dws; i++) words.push_back(load_dword(data + 4 * i));
     return words;

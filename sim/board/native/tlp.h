@@ -38,6 +38,7 @@ struct Header {
     uint8_t lower_address = 0;
 
     unsigned header_dws() const { return four_dw ? 4 : 3; }
+    unsigned payload_dws() const { return has_data ? dws : 0; }
     // First enabled byte and number of bytes up to the last enabled one; requests only.
     unsigned first_byte() const;
     unsigned bytes() const;
@@ -71,6 +72,10 @@ struct ByteEnables {
 
 Words memory_read(uint64_t address, size_t n, uint16_t requester, uint8_t tag);
 Words memory_write(uint64_t address, const uint8_t *data, size_t n, uint16_t requester);
+// The header alone of a memory request or a completion: fields as in Header, payload to follow.
+Words request_header(const Header &request);
+Words completion_header(const Header &request, uint16_t completer, Status status,
+                        unsigned byte_count, uint8_t lower_address, unsigned dws, bool poisoned);
 // Payload from the dword holding the first byte; `data` starts at that dword.
 Words completion(const Header &request, uint16_t completer, Status status, unsigned byte_count,
                  uint8_t lower_address, const uint8_t *data, unsigned dws, bool poisoned);

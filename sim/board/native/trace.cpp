@@ -62,7 +62,7 @@ Trace::Trace(const Options &options)
     block(kInterface, interface(kEvents, "events"));
     event(0, "clock khz=%g", options.clock_khz);
     event(0, "limits transmit=%u headers=%u data=%u", options.transmit_buffers,
-          kCompletionHeaders, kCompletionCredits);
+          options.completion_headers, options.completion_credits);
 }
 
 Trace::File Trace::open(const std::string &path) {

@@ -2,7 +2,7 @@
 """The two models of what surrounds the core agree: one script, the same TLPs from the core.
 
 sim/benches/trace.py ─┬─ cocotb ──── sim/benches/series7.py ─── core ──▶ TLPs ┐
-                      └─ vfio-user ─ sim/board/native/hardblock ───── core ──▶ TLPs ┴ equal?
+                      └─ vfio-user ─ sim/board/native/block ───────── core ──▶ TLPs ┴ equal?
 """
 
 from __future__ import annotations

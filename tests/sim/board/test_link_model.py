@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import pytest
 
-from sim.board.session import Conditions
+from peerdma.board.link import Link
+from sim.board.session import Conditions, Seam
 from sim.perf.ideal import ideal
 
 # what, clock MHz, link MB/s, RTT ns, MPS, completion size, bytes,
@@ -114,6 +115,34 @@ def test_a_link_without_limit_fills_the_transaction_port():
     result = ideal("h2c", 65536, unlimited)
     assert result.read_rate == pytest.approx(128 / 18, rel=0.01)
     assert result.errors == 0
+
+
+@pytest.mark.parametrize("width", [64, 128, 256])
+@pytest.mark.parametrize("payload", [128, 512])
+def test_a_link_without_limit_fills_the_seam(width, payload):
+    """Out, a packet takes a cycle before its first beat; in, none."""
+    lanes = width // 8
+    wide = Conditions(link_mbps=0, max_payload=payload, seam=Seam(width, 256, 2100), ack_ns=0)
+    result = ideal("c2h", 1 << 18, wide)
+    assert result.write_rate == payload / (payload // lanes + 1) and result.errors == 0
+    for size in (64, payload):
+        near = replace(wide, rtt_ns=100.0, completion_bytes=size)
+        result = ideal("h2c", 1 << 18, near)
+        assert result.read_rate == pytest.approx(lanes, rel=0.02) and result.errors == 0
+
+
+@pytest.mark.parametrize(("speed", "lanes", "raw"), [(1, 1, 250), (2, 4, 2000), (3, 8, 7876.9)])
+def test_faster_links_carry_what_they_should(speed, lanes, raw):
+    """As the bound says, which counts the same packets on another way."""
+    conditions = Conditions(
+        clock_khz=250_000, link_mbps=raw, speed=speed, max_payload=512, seam=Seam(256, 128, 2048)
+    )
+    limit = Link(speed, lanes, 512, 512, 64)
+    result = ideal("c2h", 1 << 18, conditions)
+    port = 512 / 17 * 250
+    assert result.write_rate * 250 == pytest.approx(min(limit.write_limit(False) / 1e6, port), 1e-3)
+    result = ideal("h2c", 1 << 18, replace(conditions, rtt_ns=200.0))
+    assert result.read_rate * 250 == pytest.approx(limit.read_limit(False) / 1e6, rel=2e-3)
 
 
 def test_unknown_direction():

@@ -102,3 +102,54 @@ def test_illegal(words, limits, reason):
 
 def test_extended_tags():
     assert judge(request(READ, 0x1000, 1, tag=255), extended=1) == ""
+
+
+# The seam: what a core shows in each cycle -----------------------------------------------------
+
+NOTHING = (0, 0, 0, 0)
+
+
+def beat(dwords: int, *, first: bool = False, last: bool = False) -> tuple[int, ...]:
+    return (1, first, last, dwords)
+
+
+def seam(cycles: list[tuple[int, ...]], width: int) -> str:
+    """What the block says of a core that shows these."""
+    flat = [value for cycle in cycles for value in cycle]
+    text = ctypes.create_string_buffer(2000)
+    library().seam_violations(
+        width,
+        (ctypes.c_uint32 * len(flat))(*flat),
+        ctypes.c_size_t(len(cycles)),
+        text,
+        ctypes.c_size_t(len(text)),
+    )
+    return text.value.decode()
+
+
+@pytest.mark.parametrize("width", [64, 128, 256])
+@pytest.mark.parametrize("beats", [1, 2, 3])
+def test_good_packets_pass_the_seam(width, beats):
+    """One that is offered for a cycle first, and another one right behind it."""
+    dwords = beats * width // 32 - 1
+    shown = [beat(dwords, first=n == 0, last=n == beats - 1) for n in range(beats)]
+    assert seam(2 * [shown[0], *shown] + [NOTHING], width) == ""
+
+
+FIRST, LAST = beat(3, first=True), beat(3, last=True)
+
+
+@pytest.mark.parametrize(
+    ("cycles", "said"),
+    [
+        ([FIRST, NOTHING], "takes back a beat"),
+        ([beat(3), beat(3), LAST], "has first where it is not, or has it not"),
+        ([FIRST, FIRST, beat(3, first=True, last=True)], "has first where it is not, or has it"),
+        ([FIRST, beat(4, first=True)], "a header of the core changes within its packet"),
+        ([FIRST, FIRST, beat(4, last=True)], "a header of the core changes within its packet"),
+        ([FIRST, FIRST, beat(3)], "is not as long as its header says"),
+        ([FIRST, beat(3, first=True, last=True)], "is not as long as its header says"),
+    ],
+)
+def test_broken_packets_do_not_pass_the_seam(cycles, said):
+    assert said in seam(cycles, 64)
