@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What differs between the UltraScale and the UltraScale+ block, and what the engine has to know.
+
+It is plain data, which imports no Amaranth but what `hw.seam` does.
+"""
+
+from dataclasses import dataclass
+
+from ...seam import Block
+
+__all__ = ["ULTRASCALE", "ULTRASCALE_PLUS", "Family"]
+
+#: Bytes of a unit of data credit.
+_CREDIT_BYTES = 16
+#: Cycles that a read may need from the seam to `cfg_fc_nph`. No document has the block's share.
+_CREDIT_LAG = 8
+
+
+@dataclass(frozen=True)
+class Family:
+    """One kind of block.
+
+    Attributes
+    ----------
+    name : str
+    completion_headers, completion_bytes : int
+        What its product guide says that the receive buffer holds of completions.
+    sequence_bits : int
+        Bits of the sequence number of a request.
+    sequence_ports : tuple of str
+        Suffixes of the ports that give sequence numbers back.
+    rq_user, cq_user : int
+        Bits of `tuser` of requests, at up to 256 bits of data.
+    np_req : int
+        Bits of `pcie_cq_np_req`.
+    max_payload, speed, lanes : int
+        Bits of these fields of its configuration status.
+    msix : int
+        Functions of which it shows the MSI-X control bits.
+    one_hot_speed : bool
+        Speed is one-hot and the lanes are a number, else both are log2.
+    bus_number : bool
+        It shows its bus number.
+    """
+
+    name: str
+    completion_headers: int
+    completion_bytes: int
+    sequence_bits: int
+    sequence_ports: tuple[str, ...]
+    rq_user: int
+    cq_user: int
+    np_req: int
+    max_payload: int
+    speed: int
+    lanes: int
+    msix: int
+    one_hot_speed: bool
+    bus_number: bool
+
+    @property
+    def writes(self) -> int:
+        """Writes that may be under way: half of the sequence numbers, the others are for reads."""
+        return 1 << self.sequence_bits - 1
+
+    def block(self, width: int) -> Block:
+        """The block at one width, of `hw.seam.WIDTHS`; it never drops a TLP of ours."""
+        return Block(
+            width=width,
+            transmit_buffers=self.writes,
+            completion_headers=self.completion_headers,
+            completion_credits=self.completion_bytes // _CREDIT_BYTES,
+            credit_lag=_CREDIT_LAG,
+            drop_lag=0,
+        )
+
+
+ULTRASCALE = Family(
+    name="ultrascale",
+    completion_headers=64,
+    completion_bytes=15_872,
+    sequence_bits=4,
+    sequence_ports=("",),
+    rq_user=60,
+    cq_user=85,
+    np_req=1,
+    max_payload=3,
+    speed=3,
+    lanes=4,
+    msix=2,
+    one_hot_speed=True,
+    bus_number=False,
+)
+ULTRASCALE_PLUS = Family(
+    name="ultrascale_plus",
+    completion_headers=128,
+    completion_bytes=32_768,
+    sequence_bits=6,
+    sequence_ports=("0", "1"),
+    rq_user=62,
+    cq_user=88,
+    np_req=2,
+    max_payload=2,
+    speed=2,
+    lanes=3,
+    msix=4,
+    one_hot_speed=False,
+    bus_number=True,
+)
