@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The endpoint: the DMA core behind the 7-series adapter."""
+"""The endpoint: the DMA core behind the adapter of a PCIe block."""
 
 from dataclasses import replace
 
@@ -11,16 +11,26 @@ from peerdma import regs
 
 from .core import Core, CoreConfig
 from .interrupts.irq import USER_INTERRUPTS
-from .pcie.series7.adapter import Series7Adapter
-from .pcie.series7.block import SERIES7
-from .pcie.series7.ports import TRN_PORTS, Port
-from .pcie.series7.trn import TrnSignature
+from .pcie.adapters import ADAPTERS, AdapterKind
+from .pcie.interface import PortsSignature
+from .pcie.ports import Port
 from .stream.user_blocks.axis import flat_ports, user_module
 
-__all__ = ["EXTRA_PORTS", "MODULE_NAME", "SIMULATION_PORTS", "Endpoint", "ports_of", "user_ports"]
+__all__ = [
+    "DEFAULT_ADAPTER",
+    "EXTRA_PORTS",
+    "MODULE_NAME",
+    "SIMULATION_PORTS",
+    "Endpoint",
+    "ports_of",
+    "user_ports",
+]
 
 #: Name of the generated Verilog module.
 MODULE_NAME = "peerdma_core"
+
+#: The adapter of the boards that are here.
+DEFAULT_ADAPTER = ADAPTERS["series7"]
 
 #: Ports that do not go to the PCIe block.
 EXTRA_PORTS = (
@@ -54,10 +64,12 @@ def user_ports(config: CoreConfig) -> tuple[Port, ...]:
     )
 
 
-def ports_of(config: CoreConfig, *, simulation: bool = False) -> tuple[Port, ...]:
+def ports_of(
+    config: CoreConfig, adapter: AdapterKind = DEFAULT_ADAPTER, *, simulation: bool = False
+) -> tuple[Port, ...]:
     """All ports of the module, in the order in which they are listed."""
     simulated = SIMULATION_PORTS if simulation else ()
-    return (*EXTRA_PORTS, *simulated, *user_ports(config), *TRN_PORTS)
+    return (*EXTRA_PORTS, *simulated, *user_ports(config), *adapter.ports)
 
 
 class Endpoint(wiring.Component):
@@ -66,22 +78,29 @@ class Endpoint(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
+    adapter : AdapterKind
     simulation : bool
         With `SIMULATION_PORTS`, one of which has the completion timeout in place of `config`.
 
     Members
     -------
-    trn : Out(TrnSignature)
+    pcie : Out(PortsSignature)
         The ports to the PCIe block.
     As in `EXTRA_PORTS`, but for `clk` and `rst`, which are the `sync` domain's, in `user_ports`,
     and perhaps in `SIMULATION_PORTS`
     """
 
-    def __init__(self, config: CoreConfig = CoreConfig(), *, simulation: bool = False):
+    def __init__(
+        self,
+        config: CoreConfig = CoreConfig(),
+        adapter: AdapterKind = DEFAULT_ADAPTER,
+        *,
+        simulation: bool = False,
+    ):
         if simulation:
             # The longest, for which the port and what counts it are wide enough.
             config = replace(config, completion_timeout_us=regs.COMPLETION_TIMEOUTS_US[-1])
-        self._config = config
+        self._config, self._adapter = config, adapter
         self._core_ports = _BOARD_PORTS + (SIMULATION_PORTS if simulation else ())
         self._simulation = simulation
         flow = {"i": In, "o": Out}
@@ -90,15 +109,15 @@ class Endpoint(wiring.Component):
                 port.name: flow[port.direction](port.width)
                 for port in (*self._core_ports, *user_ports(config))
             }
-            | {"trn": Out(TrnSignature())}
+            | {"pcie": Out(PortsSignature(adapter.ports))}
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.core = core = Core(SERIES7, self._config)
-        m.submodules.adapter = adapter = Series7Adapter(self._config.clock_khz)
+        m.submodules.core = core = Core(self._adapter.block, self._config)
+        m.submodules.adapter = adapter = self._adapter.make(self._config.clock_khz)
         wiring.connect(m, core.seam, adapter.seam)
-        wiring.connect(m, adapter.trn, wiring.flipped(self.trn))
+        wiring.connect(m, adapter.pcie, wiring.flipped(self.pcie))
         for port in self._core_ports:
             inner, outer = getattr(core, port.name), getattr(self, port.name)
             m.d.comb += inner.eq(outer) if port.direction == "i" else outer.eq(inner)

@@ -12,6 +12,7 @@ import pytest
 from hw.build import generate
 from hw.core import CoreConfig
 from hw.endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS, user_ports
+from hw.pcie.adapters import ADAPTERS
 from hw.pcie.series7.ports import TRN_PORTS
 from hw.stream.axi_stream import UserPorts
 from hw.stream.user_blocks import Axis, find
@@ -50,11 +51,15 @@ def test_the_ports_of_the_module_are_those_of_the_tables(verilog):
     }
 
 
-@pytest.mark.parametrize("queues", [0, 2])
-def test_no_constant_but_zero_is_lost_in_simulation(queues):
+@pytest.mark.parametrize(
+    ("queues", "pcie"),
+    [(0, "series7"), (2, "series7"), (0, "ultrascale-64"), (0, "ultrascale_plus-256")],
+)
+def test_no_constant_but_zero_is_lost_in_simulation(queues, pcie):
     """Yosys writes constant bits of a signal that changes elsewhere as an `always @*` that reads
     nothing: it never runs in a simulator, and Verilator leaves these bits 0."""
-    text = generate(CoreConfig(tags=8, ram_size=4096, launch_queues=queues), simulation=True)
+    config = CoreConfig(tags=8, ram_size=4096, launch_queues=queues)
+    text = generate(config, ADAPTERS[pcie], simulation=True)
     found = re.findall(r"always @\*\n\s*(\S+ ?\S*) = (\d+'h\w+);", text)
     assert (
         found and [(name, value) for name, value in found if int(value.partition("h")[2], 16)] == []
@@ -71,6 +76,21 @@ def test_only_a_core_for_a_simulation_has_ports_for_it(verilog):
 
 def test_the_heading_lists_each_port(verilog):
     assert list(listed(verilog)) == [port.name for port in (*EXTRA_PORTS, *TRN_PORTS)]
+
+
+@pytest.mark.parametrize("pcie", ["ultrascale-64", "ultrascale_plus-256"])
+def test_a_core_for_another_block_has_its_ports(pcie):
+    text = generate(SMALL, ADAPTERS[pcie])
+    words = {"i": "input", "o": "output"}
+    assert ADAPTERS[pcie].title in text.splitlines()[0]
+    assert (
+        declared(text)
+        == listed(text)
+        == {
+            port.name: (words[port.direction], port.width)
+            for port in (*EXTRA_PORTS, *ADAPTERS[pcie].ports)
+        }
+    )
 
 
 def test_user_logic_outside_has_ports_for_each_pair(verilog):

@@ -4,6 +4,6 @@
 `receive` parses the TLPs that arrive: register accesses, and the completions of reads. `transmit`
 builds the TLPs that leave: read requests, writes, and completions of register reads. `adapter`
 joins both to the block's configuration and interrupt ports. `parameters` lists what the block is
-given, and `block` what the engine has to know of it; `ports` lists its ports, and `trn` makes an
-interface of them. `phy` has the block itself and its transceiver.
+given, and `block` what the engine has to know of it; `ports` lists its ports. `phy` has the block
+itself and its transceiver.
 """

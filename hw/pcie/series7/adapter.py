@@ -11,11 +11,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ...seam import SeamSignature
+from ..interface import PortsSignature
 from ..tlp import Dword0
 from .block import SERIES7
+from .ports import TRN_PORTS
 from .receive import Receiver
 from .transmit import Transmitter
-from .trn import TrnSignature
 from .window import WriteWindow
 
 __all__ = ["Series7Adapter"]
@@ -40,7 +41,8 @@ class Series7Adapter(wiring.Component):
     Members
     -------
     seam : In(SeamSignature)
-    trn : Out(TrnSignature)
+    pcie : Out(PortsSignature)
+        `TRN_PORTS`.
 
     Raises
     ------
@@ -52,11 +54,13 @@ class Series7Adapter(wiring.Component):
         if SERIES7.width != 64:
             raise ValueError(f"the adapter is for TRN ports of 64 bits, not {SERIES7.width}")
         self._clock_khz = clock_khz
-        super().__init__({"seam": In(SeamSignature(SERIES7)), "trn": Out(TrnSignature())})
+        super().__init__(
+            {"seam": In(SeamSignature(SERIES7)), "pcie": Out(PortsSignature(TRN_PORTS))}
+        )
 
     def elaborate(self, platform):
         m = Module()
-        seam, trn = self.seam, self.trn
+        seam, trn = self.seam, self.pcie
 
         requester_id = Signal(16)
         with m.If(~trn.cfgmsgreceived):

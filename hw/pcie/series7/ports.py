@@ -2,10 +2,10 @@
 """The transaction, configuration and interrupt ports of the 7-series PCIe block: one table.
 
 Names and polarity are those of the PCIE_2_1 primitive in lower case (UG477; a trailing "n" on a
-`cfg...` name is active low), directions are the core's: "o" drives the hard block. `TrnSignature`,
-the ports of the generated Verilog, the native model of the hard block and the cocotb model all
-follow this table. It is plain data, which imports no Amaranth: machines without it compile
-the native model, too.
+`cfg...` name is active low), directions are the core's: "o" drives the hard block. The adapter, the
+ports of the generated Verilog, the native model of the hard block and the cocotb model all follow
+this table. It is plain data, which imports no Amaranth: machines without it compile the native
+model, too.
 
 64-bit TRN rules: a beat moves when source and destination are both ready at a rising clock edge.
 `td`/`rd` hold the TLP's dwords big end first: the first dword of a beat in bits 63:32, and within
@@ -15,28 +15,13 @@ The block may drop `trntdstrdy` at any time; it takes whole packets in order int
 buffer, of which `trntbufav` packets are free.
 """
 
-from dataclasses import dataclass
+from ..ports import Port, port_rows
 
-__all__ = ["TRN_PORTS", "Port"]
-
-
-@dataclass(frozen=True)
-class Port:
-    """One port of the core towards the hard block."""
-
-    name: str
-    direction: str
-    width: int
-    doc: str
-
-
-def _ports(direction: str, *rows: tuple[str, int, str]) -> tuple[Port, ...]:
-    return tuple(Port(name, direction, width, doc) for name, width, doc in rows)
-
+__all__ = ["TRN_PORTS"]
 
 TRN_PORTS: tuple[Port, ...] = (
     # Transmit
-    *_ports(
+    *port_rows(
         "o",
         ("trntd", 64, "transmit data"),
         ("trntrem", 1, "1: both dwords valid; 0, on the last beat only: [63:32]"),
@@ -49,7 +34,7 @@ TRN_PORTS: tuple[Port, ...] = (
         ("trntstr", 1, "streamed TLP, no gaps; 0"),
         ("trntcfggnt", 1, "the block may send its own TLPs between ours; 1"),
     ),
-    *_ports(
+    *port_rows(
         "i",
         ("trntdstrdy", 1, "the block takes the transmit beat"),
         ("trntbufav", 6, "free transmit buffers, in TLPs"),
@@ -57,7 +42,7 @@ TRN_PORTS: tuple[Port, ...] = (
         ("trntcfgreq", 1, "the block wants to send a TLP of its own"),
     ),
     # Receive
-    *_ports(
+    *port_rows(
         "i",
         ("trnrd", 64, "receive data"),
         ("trnrrem", 1, "1: both dwords valid; 0, on the last beat only: [63:32]"),
@@ -69,7 +54,7 @@ TRN_PORTS: tuple[Port, ...] = (
         ("trnrecrcerr", 1, "the TLP's ECRC is wrong"),
         ("trnrbarhit", 8, "bit n: the request hits BAR n"),
     ),
-    *_ports(
+    *port_rows(
         "o",
         ("trnrdstrdy", 1, "we take the receive beat; always 1"),
         ("trnrnpok", 1, "0: hold back non-posted requests; up to two more may follow"),
@@ -77,8 +62,8 @@ TRN_PORTS: tuple[Port, ...] = (
         ("trnrfcpret", 1, "return posted credits as TLPs are taken; 1"),
     ),
     # Flow control
-    *_ports("o", ("trnfcsel", 3, "which credits are shown; 4: transmit credits available")),
-    *_ports(
+    *port_rows("o", ("trnfcsel", 3, "which credits are shown; 4: transmit credits available")),
+    *port_rows(
         "i",
         ("trnfcph", 8, "posted header credits"),
         ("trnfcpd", 12, "posted data credits"),
@@ -88,7 +73,7 @@ TRN_PORTS: tuple[Port, ...] = (
         ("trnfccpld", 12, "completion data credits"),
     ),
     # Link and configuration state
-    *_ports(
+    *port_rows(
         "i",
         ("trnlnkup", 1, "the data link is up"),
         ("cfgcommandbusmasterenable", 1, "Command, Bus Master Enable"),
@@ -104,7 +89,7 @@ TRN_PORTS: tuple[Port, ...] = (
         ("cfgmsgdata", 16, "while cfgmsgreceived is 0: bus [15:8], device [7:3], function [2:0]"),
     ),
     # Interrupts
-    *_ports(
+    *port_rows(
         "i",
         ("cfginterruptmsienable", 1, "MSI Enable"),
         ("cfginterruptmsixenable", 1, "MSI-X Enable"),
@@ -112,7 +97,7 @@ TRN_PORTS: tuple[Port, ...] = (
         ("cfginterruptmmenable", 3, "MSI Multiple Message Enable: log2 of the messages granted"),
         ("cfginterruptrdyn", 1, "0: the block takes the interrupt request"),
     ),
-    *_ports(
+    *port_rows(
         "o",
         ("cfginterruptn", 1, "0: interrupt request, held until cfginterruptrdyn is 0"),
         ("cfginterruptassertn", 1, "INTx: 0 asserts, 1 deasserts"),

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from ...parts.slice import Slice
 from ...seam import CompletionHeader, CompletionStatus, TargetHeader, TargetKind, beat
 from .descriptors import CompleterRequest, CompletionError, RequesterCompletion, RequestType
+from .straddle import STRADDLE_WIDTH, StraddleFlags, StraddleStrip
 from .strip import HeaderStrip, receive_beat
 
 __all__ = ["CompletionReceiver", "RequestReceiver"]
@@ -31,9 +32,8 @@ class _Receiver(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        size = Shape.cast(self._descriptor).width
         m.submodules.slice = slice_ = Slice(receive_beat(self._width, self._user))
-        m.submodules.strip = strip = HeaderStrip(self._width, size // 32, self._user)
+        m.submodules.strip = strip = self._strip()
         wiring.connect(m, wiring.flipped(self.i), slice_.i)
         wiring.connect(m, slice_.o, strip.i)
         m.d.comb += [
@@ -41,10 +41,14 @@ class _Receiver(wiring.Component):
             for name in ("data", "first", "last")
         ]
         m.d.comb += [self.o.valid.eq(strip.o.valid), strip.o.ready.eq(self.o.ready)]
-        self._parse(m, data.View(self._descriptor, strip.header), strip.user)
+        self._parse(m, data.View(self._descriptor, strip.header), strip)
         return m
 
-    def _parse(self, m, descriptor, user):
+    def _strip(self):
+        size = Shape.cast(self._descriptor).width
+        return HeaderStrip(self._width, size // 32, self._user)
+
+    def _parse(self, m, descriptor, strip):
         raise NotImplementedError
 
 
@@ -68,7 +72,7 @@ class RequestReceiver(_Receiver):
     def __init__(self, width: int, *, always_ready: bool):
         super().__init__(TargetHeader, CompleterRequest, width, 8, always_ready=always_ready)
 
-    def _parse(self, m, descriptor, user):
+    def _parse(self, m, descriptor, strip):
         target = self.o.payload.header
         m.d.comb += [
             getattr(target, name).eq(getattr(descriptor, name))
@@ -76,7 +80,7 @@ class RequestReceiver(_Receiver):
         ]
         m.d.comb += [
             target.address.eq(Cat(C(0, 2), descriptor.address[2:])),
-            Cat(target.first_be, target.last_be).eq(user),
+            Cat(target.first_be, target.last_be).eq(strip.user),
             target.locked.eq(descriptor.type == RequestType.LOCKED_READ),
         ]
         kind = descriptor.type.as_value()
@@ -104,13 +108,18 @@ class CompletionReceiver(_Receiver):
     Members
     -------
     i : In(stream of receive_beat)
+        `user` is `StraddleFlags`, which count at 256 bits only.
     o : Out(stream of beats of CompletionHeader, always ready)
     """
 
     def __init__(self, width: int):
-        super().__init__(CompletionHeader, RequesterCompletion, width, 0, always_ready=True)
+        user = Shape.cast(StraddleFlags).width
+        super().__init__(CompletionHeader, RequesterCompletion, width, user, always_ready=True)
 
-    def _parse(self, m, descriptor, user):
+    def _strip(self):
+        return StraddleStrip() if self._width == STRADDLE_WIDTH else super()._strip()
+
+    def _parse(self, m, descriptor, strip):
         completion, error = self.o.payload.header, descriptor.error.as_value()
         m.d.comb += [
             getattr(completion, name).eq(getattr(descriptor, name))

@@ -9,11 +9,10 @@ from ...parts.slice import Slice
 from ...seam import CompletionHeader, RequestHeader, beat
 from .descriptors import CompleterCompletion, RequesterRequest, RequestType
 from .insert import HeaderInsert, transmit_beat
+from .ports import CC_USER
 
-__all__ = ["CC_USER", "CompletionTransmitter", "RequestTransmitter"]
+__all__ = ["CompletionTransmitter", "RequestTransmitter"]
 
-#: Bits of `tuser` of completions, at up to 256 bits of data.
-CC_USER = 33
 #: Lowest bits of the sequence number in `tuser` of requests, and of its upper part.
 _SEQUENCE, _SEQUENCE_HIGH, _SEQUENCE_LOW_BITS = 24, 60, 4
 

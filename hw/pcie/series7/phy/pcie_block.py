@@ -5,9 +5,9 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ...interface import PortsSignature
 from ..parameters import PARAMETERS, SERIAL_NUMBER, USER_CLOCK_CODES, Identity
 from ..ports import TRN_PORTS
-from ..trn import TrnSignature
 from .pipe import PipeSignature
 from .power import TurnOff
 from .tlp_buffer import TlpBuffer
@@ -157,7 +157,7 @@ class PcieBlock(wiring.Component):
 
     Members
     -------
-    trn : In(TrnSignature)
+    trn : In(PortsSignature)
     pipe : Out(PipeSignature)
         In the domain `pipe`.
     rate : Out(1)
@@ -177,7 +177,7 @@ class PcieBlock(wiring.Component):
         self._identity, self._clock_khz = identity, clock_khz
         super().__init__(
             {
-                "trn": In(TrnSignature()),
+                "trn": In(PortsSignature(TRN_PORTS)),
                 "pipe": Out(PipeSignature()),
                 "rate": Out(1),
                 "ltssm": Out(6),

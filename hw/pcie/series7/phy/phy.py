@@ -8,8 +8,9 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
 
+from ...interface import PortsSignature
 from ..parameters import Identity
-from ..trn import TrnSignature
+from ..ports import TRN_PORTS
 from .clocking import ClockTree, MmcmReset
 from .eios import EiosFilter
 from .gtp import GtpChannel, GtpCommon
@@ -52,7 +53,7 @@ class Phy(wiring.Component):
 
     Members
     -------
-    trn : In(TrnSignature)
+    trn : In(PortsSignature)
         The PCIe block's.
     perst_n : In(1)
         Asynchronous.
@@ -64,7 +65,7 @@ class Phy(wiring.Component):
         self._pads, self._clock_khz, self._identity = pads, clock_khz, identity
         super().__init__(
             {
-                "trn": In(TrnSignature()),
+                "trn": In(PortsSignature(TRN_PORTS)),
                 "perst_n": In(1),
                 "clock_good": Out(1),
                 "transceiver_good": Out(1),

@@ -10,7 +10,7 @@ from cocotbext.pcie.core.utils import PcieId
 from cocotbext.pcie.xilinx.us.interface import UsPcieFrame
 from cocotbext.pcie.xilinx.us.tlp import Tlp_us
 
-__all__ = ["beats_of", "completion", "frames_of", "request"]
+__all__ = ["beats_of", "completion", "frames_of", "request", "straddled"]
 
 _LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 20, 21, 31, 32, 33, 64)
 
@@ -67,6 +67,39 @@ def beats_of(frame: UsPcieFrame, width: int, user: int, rng: random.Random) -> l
                 "user": user if at == 0 else 0,
             }
         )
+    return beats
+
+
+def straddled(
+    frames: list[UsPcieFrame], rng: random.Random, *, straddle: bool = True, gap: float = 0.0
+) -> list[dict]:
+    """Packets as `receive_beat`s of 256 bits with `StraddleFlags`.
+
+    With `straddle`, a packet begins in lane 4 where the one before ends in front of it, but for a
+    share `gap` of them, which are not there yet.
+    """
+    beats: list[dict] = []
+    lane = 8
+    for frame in frames:
+        lane = 8 if lane > 4 or not straddle or rng.random() < gap else 4
+        for n, dword in enumerate(frame.data):
+            if lane == 8:
+                noise = rng.getrandbits(256)
+                beats.append({"data": noise, "keep": 0xFF, "last": 0, "discontinued": 0})
+                flags = {"begins": 0, "ends": []}
+                lane = 0
+            beat = beats[-1]
+            if n == 0:
+                flags["begins"] += 1
+            beat["data"] = beat["data"] & ~(0xFFFF_FFFF << 32 * lane) | dword << 32 * lane
+            if n == len(frame.data) - 1:
+                flags["ends"].append(lane)
+            beat["discontinued"] |= frame.discontinue
+            user = (1 << flags["begins"]) - 1
+            for number, last in enumerate(flags["ends"]):
+                user |= (1 | last << 1) << 2 + 4 * number
+            beat["user"] = user
+            lane += 1
     return beats
 
 

@@ -10,9 +10,10 @@ from cocotbext.pcie.core.tlp import CplStatus, TlpType
 from cocotbext.pcie.xilinx.us.tlp import ErrorCode
 
 from hw.pcie.ultrascale.receive import CompletionReceiver, RequestReceiver
+from hw.pcie.ultrascale.straddle import STRADDLE_WIDTH
 from hw.seam import BUS_WIDTH, WIDTHS, CompletionStatus, TargetKind
 from tests.hw.helpers import packets, seeded, send, simulate, toggle, watch
-from tests.hw.pcie.ultrascale.packets import beats_of, completion, request
+from tests.hw.pcie.ultrascale.packets import beats_of, completion, request, straddled
 
 KINDS = {
     TlpType.MEM_READ: TargetKind.READ,
@@ -43,6 +44,14 @@ def receive(dut, sent, *, pause=lambda: 0, ready=None):
         background.append(toggle(dut.o.ready, ready))
     simulate(dut, block, background=background)
     return log
+
+
+def rc_beats(tlps, width, rng, *, straddle=True):
+    """Completions as packets of `receive_beat`s, which at 256 bits may straddle."""
+    frames = [tlp.pack_us_rc() for tlp in tlps]
+    if width == STRADDLE_WIDTH:
+        return [straddled(frames, rng, straddle=straddle, gap=0.2)]
+    return [beats_of(frame, width, 0, rng) for frame in frames]
 
 
 def expect_apart(found):
@@ -98,11 +107,7 @@ def test_completions(width, pause):
     rng = seeded()
     dut = CompletionReceiver(width)
     tlps = [completion(rng) for _ in range(80)]
-    log = receive(
-        dut,
-        [beats_of(tlp.pack_us_rc(), width, 0, rng) for tlp in tlps],
-        pause=lambda: pause(rng),
-    )
+    log = receive(dut, rc_beats(tlps, width, rng), pause=lambda: pause(rng))
     found = packets(log, width)
     expect_apart(found)
     for tlp, (_, header, data) in zip(tlps, found, strict=True):
@@ -135,11 +140,30 @@ def test_completions_hold_up_nothing(width, size, beats):
         if tlp.has_data():
             tlp.set_data(rng.randbytes(size))
             tlps.append(tlp)
-    found = packets(
-        receive(dut, [beats_of(tlp.pack_us_rc(), width, 0, rng) for tlp in tlps]), width
-    )
+    found = packets(receive(dut, rc_beats(tlps, width, rng, straddle=False)), width)
     starts = [cycles[0] for cycles, _, _ in found]
     assert [later - before for before, later in pairwise(starts)] == [beats] * 7
+
+
+@pytest.mark.parametrize(("size", "halves"), [(64, 5), (128, 9), (256, 17)])
+def test_completions_that_straddle_take_the_room_of_their_halves(size, halves):
+    """At 250 MHz: 6.4, 7.1 and 7.5 GB/s."""
+    rng = seeded()
+    dut = CompletionReceiver(STRADDLE_WIDTH)
+    tlps = []
+    while len(tlps) < 20:
+        tlp = completion(rng)
+        if tlp.has_data():
+            tlp.set_data(rng.randbytes(size))
+            tlps.append(tlp)
+    (beats,) = [straddled([tlp.pack_us_rc() for tlp in tlps], rng)]
+    assert len(beats) == 10 * halves
+    found = packets(receive(dut, [beats]), STRADDLE_WIDTH)
+    starts = [cycles[0] for cycles, _, _ in found]
+    apart = [later - before for before, later in pairwise(starts)]
+    assert apart == [halves // 2, (halves + 1) // 2] * 9 + [halves // 2]
+    for tlp, (_, _, data) in zip(tlps, found, strict=True):
+        assert data == tlp.data
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -165,7 +189,7 @@ def test_error_codes(width):
         same["locked"] = tlp.fmt_type in (TlpType.CPL_LOCKED, TlpType.CPL_LOCKED_DATA)
         tlps.append(tlp)
         wanted.append(same | change)
-    log = receive(dut, [beats_of(tlp.pack_us_rc(), width, 0, rng) for tlp in tlps])
+    log = receive(dut, rc_beats(tlps, width, rng))
     found = [header for _, header, _ in packets(log, width)]
     assert [{name: header[name] for name in wanted[0]} for header in found] == wanted
 
@@ -181,7 +205,7 @@ def test_of_a_packet_that_is_cut_off_the_end_is_missing(width):
             tlp = completion(rng)
             if tlp.status == CplStatus.SC:
                 tlps.append(tlp)
-        sent = [beats_of(tlp.pack_us_rc(), width, 0, rng) for tlp in tlps]
+        sent = [beats for tlp in tlps for beats in rc_beats([tlp], width, rng)]
         at = rng.randrange(len(sent[1]))
         for beat in sent[1][at:]:
             beat["discontinued"] = rng.random() < 0.5

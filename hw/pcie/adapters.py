@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The PCIe blocks that the core can be built for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from amaranth.lib import wiring
+
+from ..seam import WIDTHS, Block
+from .ports import Port
+from .series7.adapter import Series7Adapter
+from .series7.block import SERIES7
+from .series7.ports import TRN_PORTS
+from .ultrascale.adapter import UltraScaleAdapter
+from .ultrascale.family import ULTRASCALE, ULTRASCALE_PLUS, Family
+from .ultrascale.ports import ports_of_block
+
+__all__ = ["ADAPTERS", "AdapterKind"]
+
+
+@dataclass(frozen=True)
+class AdapterKind:
+    """A PCIe block, and what joins it to the core.
+
+    Attributes
+    ----------
+    name : str
+        Its key in `ADAPTERS`.
+    title : str
+        What it is, for people.
+    block : Block
+    ports : tuple of Port
+    make : callable
+        The adapter for a clock of so many kHz, with members `seam` and `pcie`.
+    """
+
+    name: str
+    title: str
+    block: Block
+    ports: tuple[Port, ...]
+    make: Callable[[int], wiring.Component]
+
+
+def _ultrascale(family: Family, title: str, width: int) -> AdapterKind:
+    return AdapterKind(
+        name=f"{family.name}-{width}",
+        title=f"the {title} PCIe block, {width} bits",
+        block=family.block(width),
+        ports=ports_of_block(family, width),
+        make=lambda _: UltraScaleAdapter(family, width),
+    )
+
+
+_KINDS = (
+    AdapterKind("series7", "the 7-series PCIe block", SERIES7, TRN_PORTS, Series7Adapter),
+    *(
+        _ultrascale(family, title, width)
+        for family, title in ((ULTRASCALE, "UltraScale"), (ULTRASCALE_PLUS, "UltraScale+"))
+        for width in WIDTHS
+    ),
+)
+ADAPTERS = {kind.name: kind for kind in _KINDS}

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the adapter wires between the seam and the ports of the block; interrupts and credits."""
+
+from __future__ import annotations
+
+import pytest
+
+from hw.pcie.adapters import ADAPTERS
+from hw.pcie.ultrascale.adapter import UltraScaleAdapter
+from hw.pcie.ultrascale.credits import NonPostedCredits
+from hw.pcie.ultrascale.family import ULTRASCALE, ULTRASCALE_PLUS
+from hw.pcie.ultrascale.interrupts import Interrupts
+from hw.seam import WIDTHS
+from tests.hw.helpers import fields, seeded, send, simulate
+
+FAMILIES = pytest.mark.parametrize(
+    "family", [ULTRASCALE, ULTRASCALE_PLUS], ids=lambda each: each.name
+)
+
+
+@FAMILIES
+def test_link_state(family):
+    """Field by field: port, lowest bit there, bits."""
+    rng = seeded()
+    dut = UltraScaleAdapter(family, 64)
+    same = {
+        "link_up": ("user_lnk_up", 0, 1),
+        "bus_master": ("cfg_function_status", 2, 1),
+        "intx_disable": ("cfg_function_status", 3, 1),
+        "msi_enable": ("cfg_interrupt_msi_enable", 0, 1),
+        "msi_granted": ("cfg_interrupt_msi_mmenable", 0, 3),
+        "msix_enable": ("cfg_interrupt_msix_enable", 0, 1),
+        "msix_mask": ("cfg_interrupt_msix_mask", 0, 1),
+        "max_payload": ("cfg_max_payload", 0, family.max_payload),
+        "max_read_request": ("cfg_max_read_req", 0, 3),
+        "rcb": ("cfg_rcb_status", 0, 1),
+        "np_headers": ("cfg_fc_nph", 0, 8),
+    }
+
+    async def bench(ctx):
+        for _ in range(50):
+            ports = {}
+            for port in {port for port, _, _ in same.values()}:
+                signal = getattr(dut.pcie, port)
+                ports[port] = rng.randrange(1 << len(signal))
+                ctx.set(signal, ports[port])
+            bus = rng.randrange(256)
+            if family.bus_number:
+                ctx.set(dut.pcie.cfg_bus_number, bus)
+            await ctx.delay(1e-9)
+            link = fields(ctx.get(dut.seam.link))
+            for name, (port, low, bits) in same.items():
+                assert link[name] == ports[port] >> low & (1 << bits) - 1, name
+            assert link["requester_id"] == (bus << 8 if family.bus_number else 0)
+            assert (link["extended_tag"], link["relaxed_ordering"]) == (0, 0)
+            await ctx.tick()
+        assert ctx.get(dut.pcie.cfg_fc_sel) == 4
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize(
+    ("family", "codes", "speed", "width"),
+    [
+        (ULTRASCALE, (1, 1), 1, 1),
+        (ULTRASCALE, (2, 4), 2, 4),
+        (ULTRASCALE, (4, 8), 3, 8),
+        (ULTRASCALE_PLUS, (0, 0), 1, 1),
+        (ULTRASCALE_PLUS, (2, 3), 3, 8),
+        (ULTRASCALE_PLUS, (3, 4), 4, 16),
+    ],
+    ids=lambda each: getattr(each, "name", None),
+)
+def test_speed_and_width_are_in_the_codes_of_link_status(family, codes, speed, width):
+    dut = UltraScaleAdapter(family, 64)
+
+    async def bench(ctx):
+        ctx.set(dut.pcie.cfg_current_speed, codes[0])
+        ctx.set(dut.pcie.cfg_negotiated_width, codes[1])
+        await ctx.delay(1e-9)
+        assert (ctx.get(dut.seam.link.speed), ctx.get(dut.seam.link.width)) == (speed, width)
+
+    simulate(dut, bench)
+
+
+def test_what_the_engine_knows_of_the_blocks():
+    """The smaller of what documents and models say that the receive buffer holds, and no more."""
+    known = {
+        name: (kind.block.width, kind.block.completions(512), kind.block.transmit_buffers)
+        for name, kind in ADAPTERS.items()
+        if name != "series7"
+    }
+    assert known == {f"ultrascale-{width}": (width, 64, 8) for width in WIDTHS} | {
+        f"ultrascale_plus-{width}": (width, 128, 32) for width in WIDTHS
+    }
+
+
+def test_messages_go_one_at_a_time_until_they_are_sent():
+    rng = seeded()
+    dut, sent = Interrupts(), []
+    requests = [{"msi": 1, "vector": rng.randrange(32)} for _ in range(30)]
+
+    async def core(ctx):
+        ctx.set(dut.msi_enable, 1)
+        await send(ctx, dut.request, requests, pause=lambda: rng.choice((0, 0, 5)))
+
+    async def block(ctx):
+        while len(sent) < len(requests):
+            await ctx.tick().until(dut.message != 0)
+            message = ctx.get(dut.message)
+            assert message == 0, "for a cycle only"
+            for _ in range(rng.randrange(5)):
+                await ctx.tick()
+            fails = rng.random() < 0.3
+            ctx.set(dut.message_failed if fails else dut.message_sent, 1)
+            await ctx.tick()
+            ctx.set(dut.message_failed, 0)
+            ctx.set(dut.message_sent, 0)
+            if not fails:
+                sent.append(0)
+
+    async def watched(ctx):
+        async for _, _, message in ctx.tick().sample(dut.message):
+            if message:
+                shown.append(message)
+
+    shown = []
+    simulate(dut, core, block, background=[watched])
+    wanted = [1 << request["vector"] for request in requests]
+    # What failed is shown again, and nothing else is.
+    again = iter(shown)
+    assert all(any(each == found for found in again) for each in wanted)
+    assert set(shown) == set(wanted)
+
+
+def test_inta_follows_requests_and_ends_with_messages():
+    dut = Interrupts()
+
+    async def bench(ctx):
+        for level in (1, 0, 1):
+            ctx.set(dut.request.payload, {"msi": 0, "asserted": level})
+            ctx.set(dut.request.valid, 1)
+            for _ in range(4):
+                await ctx.tick()
+                assert (ctx.get(dut.asserted), ctx.get(dut.request.ready)) == (level, 0)
+            ctx.set(dut.sent, 1)
+            assert ctx.get(dut.request.ready)
+            await ctx.tick()
+            ctx.set(dut.sent, 0)
+            ctx.set(dut.request.valid, 0)
+            await ctx.tick()
+        ctx.set(dut.msi_enable, 1)
+        await ctx.tick()
+        assert ctx.get(dut.asserted) == 0
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("pending", [{"msi": 1}, {"msi": 0, "asserted": 1}])
+def test_a_request_that_has_become_pointless_ends(pending):
+    """The block may never answer it, and behind it others wait."""
+    dut = Interrupts()
+
+    async def bench(ctx):
+        ctx.set(dut.msi_enable, pending["msi"])
+        ctx.set(dut.request.payload, pending)
+        ctx.set(dut.request.valid, 1)
+        await ctx.tick().repeat(5)
+        assert not ctx.get(dut.request.ready)
+        ctx.set(dut.msi_enable, not pending["msi"])
+        assert ctx.get(dut.request.ready)
+
+    simulate(dut, bench)
+
+
+def test_two_non_posted_requests_are_under_way_at_most():
+    rng = seeded()
+    dut = NonPostedCredits()
+
+    async def bench(ctx):
+        granted = 0
+        for _ in range(500):
+            ok = rng.random() < 0.7
+            arrives = granted > 0 and rng.random() < 0.3
+            ctx.set(dut.ok, ok)
+            ctx.set(dut.arrives, arrives)
+            request = ctx.get(dut.request)
+            assert request == (ok and granted < 2)
+            granted += request - arrives
+            await ctx.tick()
+
+    simulate(dut, bench)
