@@ -15,8 +15,8 @@ from pathlib import Path
 import cocotb_tools.config
 
 from hw.core import CoreConfig
-from hw.endpoint import MODULE_NAME, ports_of
-from hw.pcie.series7.ports import TRN_PORTS
+from hw.endpoint import DEFAULT_ADAPTER, MODULE_NAME, ports_of
+from hw.pcie.adapters import ADAPTERS, AdapterKind
 from hw.stream.user_blocks import find
 from sim.compile.generated import verilog_of
 from sim.compile.tools import (
@@ -31,10 +31,12 @@ from sim.compile.waves import TRACE, libraries, readable
 
 from . import layout
 
-__all__ = ["CONFIG", "PORT_LOG", "build"]
+__all__ = ["CONFIG", "PORT_LOG", "ULTRASCALE_KHZ", "build"]
 
 #: The default core.
 CONFIG = CoreConfig()
+#: Clock of a core for the UltraScale blocks.
+ULTRASCALE_KHZ = 250_000
 #: File in the working directory with hashes of the core's ports: lines CYCLE:HASH.
 PORT_LOG = "ports.txt"
 
@@ -50,13 +52,15 @@ def build(
     channels: int = 1,
     user: str = "pass",
     launch_queues: int = 0,
+    pcie: str = DEFAULT_ADAPTER.name,
     netlist: bool = False,
 ) -> Path:
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
     The core is `CONFIG` with so many channels each way, the user block of this name and so many
-    launch queues; with `netlist`, what synthesis makes of it. `waves` lets it write waveforms, at
-    the cost of speed; see `sim.compile.waves`.
+    launch queues, for the PCIe block `pcie` of `hw.pcie.adapters.ADAPTERS` and its clock; with
+    `netlist`, what synthesis makes of it. `waves` lets it write waveforms, at the cost of speed;
+    see `sim.compile.waves`.
     """
     home, verilator_version = find_verilator()
     found = find_compiler()
@@ -103,33 +107,36 @@ def build(
     config = dataclasses.replace(
         CONFIG, h2c=channels, c2h=channels, user=find(user), launch_queues=launch_queues
     )
-    verilog, ports = verilog_of(config), _public(config)
+    adapter = ADAPTERS[pcie]
+    if adapter is not DEFAULT_ADAPTER:
+        config = dataclasses.replace(config, clock_khz=ULTRASCALE_KHZ)
+    verilog, ports = verilog_of(config, pcie), _public(config, adapter)
     if netlist:
         verilog = _netlist(verilog)
     if waves:
         verilog = readable(verilog)
     tools = digest_of(verilator_version, found.version, *compiler)
     common = cached(f"cocotb-runtime-{tools}", runtime)
-    recorder = _recorder()
+    recorder = _recorder(adapter)
     key = digest_of(tools, verilog, ports, recorder, *_VERILATE, _MAIN.read_text())
     return cached(f"cocotb-{key}", simulator)
 
 
-def _public(config: CoreConfig) -> str:
+def _public(config: CoreConfig, adapter: AdapterKind) -> str:
     """Lets cocotb see the ports; all else can be optimised as if it were not there."""
     return "`verilator_config\n" + "".join(
         f'public_flat_rw -module "{MODULE_NAME}" -var "{port.name}"\n'
-        for port in ports_of(config, simulation=True)
+        for port in ports_of(config, adapter, simulation=True)
     )
 
 
-def _recorder() -> str:
+def _recorder(adapter: AdapterKind) -> str:
     """Verilog that binds `recorder.sv` to the core."""
     # In the order of their names, so that the hash does not depend on that of the tables.
-    names = sorted(port.name for port in TRN_PORTS)
+    names = sorted(port.name for port in adapter.ports)
     return Path(__file__).with_name("recorder.sv").read_text() + (
         f"bind {MODULE_NAME} port_recorder #(\n"
-        f'    .WIDTH({sum(port.width for port in TRN_PORTS)}), .FILE("{PORT_LOG}")\n'
+        f'    .WIDTH({sum(port.width for port in adapter.ports)}), .FILE("{PORT_LOG}")\n'
         f") recorder (.clk(clk), .rst(rst), .ports({{{', '.join(names)}}}));\n"
     )
 

@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 
 from cocotb_tools.runner import get_runner
 
-from hw.endpoint import MODULE_NAME
+from hw.endpoint import DEFAULT_ADAPTER, MODULE_NAME
+from hw.pcie.adapters import ADAPTERS
 
 from . import layout
 from .limits import ENVIRONMENT, bounded
@@ -27,14 +28,15 @@ def discover() -> dict[str, str]:
     """Every bench as ``module.function``, with the first line of its docstring.
 
     A module may say in `CHANNELS` for which builds its benches are: ``(1, 2)`` runs them on a core
-    with one channel each way, and as ``module.function@2`` on one with two. In `USER` it may name
-    another user block than the default, and in `LAUNCH_QUEUES` say how many of these there are.
+    with one channel each way, and as ``module.function@2`` on one with two. So does `PCIE` with
+    names of `hw.pcie.adapters.ADAPTERS`, as ``module.function@name``. In `USER` it may name another
+    user block than the default, and in `LAUNCH_QUEUES` say how many of these there are.
     """
     found = {}
     for path in sorted(Path(__file__).parent.glob("bench_*.py")):
         module = importlib.import_module(f"{__package__}.{path.stem}")
-        for channels in getattr(module, "CHANNELS", (1,)):
-            suffix = "" if channels == 1 else f"@{channels}"
+        for variant in getattr(module, "PCIE", getattr(module, "CHANNELS", (1,))):
+            suffix = "" if variant == 1 else f"@{variant}"
             found |= {
                 name + suffix: doc
                 for name, doc in BENCHES.items()
@@ -44,21 +46,22 @@ def discover() -> dict[str, str]:
 
 
 def groups() -> dict[str, list[str]]:
-    """The benches that share a simulator: those of a module on one core, by ``module@channels``."""
+    """The benches that share a simulator: those of a module on one core, by ``module@build``."""
     found: dict[str, list[str]] = {}
     for test in discover():
         module, name = test.split(".")
-        _, at, channels = name.partition("@")
-        found.setdefault(module + at + channels, []).append(test)
+        _, at, variant = name.partition("@")
+        found.setdefault(module + at + variant, []).append(test)
     return found
 
 
 def core_of(group: str) -> dict[str, Any]:
     """The core that a group of `groups` is for, as `sim.benches.model.build` takes it."""
-    module, _, channels = group.partition("@")
+    module, _, variant = group.partition("@")
     benches = importlib.import_module(f"{__package__}.{module}")
     return {
-        "channels": int(channels or 1),
+        "channels": int(variant) if variant.isdecimal() else 1,
+        "pcie": variant if variant in ADAPTERS else DEFAULT_ADAPTER.name,
         "user": getattr(benches, "USER", "pass"),
         "launch_queues": getattr(benches, "LAUNCH_QUEUES", 0),
     }
@@ -89,17 +92,18 @@ def run_group(group: str, seed: int) -> list[str]:
 def _run(
     what: str, tests: list[str], seed: int, waves: bool = False, netlist: bool = False
 ) -> list[str]:
-    name, _, channels = what.partition("@")
+    name, _, variant = what.partition("@")
     module = name.partition(".")[0]
     names = {test.split(".")[1].partition("@")[0]: test for test in tests}
     where = folder_of(what, seed)
     results = where / "results.xml"
-    core = core_of(f"{module}@{channels}" if channels else module)
+    core = core_of(f"{module}@{variant}" if variant else module)
     simulator = build(waves, **core, netlist=netlist)
     if waves:
         layout.copy(simulator, where)
     # Not as extra_env, which has to give way to the environment.
-    os.environ |= {**ENVIRONMENT, "SEED": str(seed), "CHANNELS": channels or "1"}
+    os.environ |= {**ENVIRONMENT, "SEED": str(seed)}
+    os.environ |= {"CHANNELS": str(core["channels"]), "PCIE": core["pcie"]}
     try:
         with bounded(what, len(tests)):
             get_runner("verilator").test(

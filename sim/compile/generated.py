@@ -110,19 +110,23 @@ def _source_digest() -> str:
     return digest_of(*(path.read_text() for path in sources))
 
 
-def verilog_of(config: CoreConfig, seam: Seam | None = None) -> str:
-    """Verilog of a core for simulation, made anew only when a source of it has changed."""
+def verilog_of(config: CoreConfig, block: str | Seam = "series7") -> str:
+    """Verilog of a core for simulation, made anew only when a source of it has changed.
+
+    `block` is a key of `hw.pcie.adapters.ADAPTERS`, or the core is without an adapter.
+    """
     import amaranth
 
     # Amaranth takes longer to start over than all else: what counts is whether a source changed.
     user = [Path(inspect.getfile(config.user))] if config.user else []
-    attached = [Path(__file__).with_name("attached.py")] if seam else []
+    attached = [] if isinstance(block, str) else [Path(__file__).with_name("attached.py")]
     texts = [path.read_text() for path in (*user, *config.verilog, *attached)]
-    which = repr((config, seam))
+    which = repr((config, block))
     key = digest_of(which, amaranth.__version__, sys.version, _source_digest(), *texts)
 
     def make(at: Path) -> None:
         from hw.build import generate
+        from hw.pcie.adapters import ADAPTERS
 
         from .attached import verilog_of_attached
 
@@ -131,7 +135,10 @@ def verilog_of(config: CoreConfig, seam: Seam | None = None) -> str:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            text = verilog_of_attached(config, seam) if seam else generate(config, simulation=True)
+            if isinstance(block, str):
+                text = generate(config, ADAPTERS[block], simulation=True)
+            else:
+                text = verilog_of_attached(config, block)
             (at / "core.v").write_text(text)
         finally:
             if collecting:
@@ -212,7 +219,7 @@ def _generate(
             f"nothing in the simulated board is connected to the ports of the user block {user}: "
             "name a file with your logic instead (--user FILE.v)"
         )
-    verilog, flags = verilog_of(config, seam), list(_VERILATE)
+    verilog, flags = verilog_of(config, seam or "series7"), list(_VERILATE)
     header = ""
     if seam:
         from .attached import ports_header

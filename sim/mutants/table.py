@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..copies import Edit
-from . import channels, launch, physical, requests, surroundings, whole
+from . import channels, launch, physical, requests, surroundings, ultrascale, whole
 
 __all__ = ["MUTANTS", "Mutant"]
 
@@ -32,7 +32,7 @@ def _mutant(folder: str, name: str, file: str, old: str, new: str, tests: str, *
 MUTANTS = [
     *(
         _mutant("tests/hw", *row)
-        for part in (requests, channels, launch, surroundings, physical)
+        for part in (requests, channels, launch, surroundings, physical, ultrascale)
         for row in part.ROWS
     ),
     *(_mutant("tests/sim", *row) for row in whole.ROWS),

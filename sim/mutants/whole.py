@@ -59,4 +59,11 @@ ROWS = [
         "with m.If((runs.left | flushes) & ~ending.at_work & ~(flushes & self.under_way)):",
         _bench("bench_launch.records_behind_data"),
     ),
+    (
+        "a completion passes a write that the block has taken",
+        "pcie/ultrascale/sent.py",
+        "known.eq(sent + came)",
+        "known.eq(sent + self.takes)",
+        _bench("bench_ultrascale.status_follows_data@ultrascale_plus-256"),
+    ),
 ]

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The core behind the UltraScale and UltraScale+ adapter, on cocotbext-pcie's models of the blocks.
+
+What the core does is the subject of the other benches. Here it is whether everything that it sends
+and receives crosses the adapter whole, at each width, while all four streams pause.
+"""
+
+from __future__ import annotations
+
+import cocotb
+from cocotb.triggers import Timer
+
+from peerdma import regs
+
+from .bench_dma import random_pieces, there_and_back
+from .channel import CONTROL_START, CONTROL_STOP, FINISHED
+from .host import Fault, Split
+from .memory import Transfer
+from .tb import TB, bench
+
+PCIE = ("ultrascale_plus-256", "ultrascale_plus-128", "ultrascale_plus-64", "ultrascale-256")
+_ALIGNED = [(4, 0, 0, 0), (64, 0, 64, 0), (4096, 0, 128, 0), (5000, 0, 8192, 64)]
+
+
+@bench(us=200)
+async def registers(tb: TB):
+    """Reads and writes of registers, single and in long requests, and what they say of the link."""
+    ident = await tb.read(regs.CONFIG, "identifier")
+    assert ident == regs.CONFIG["identifier"].reset
+    width = await tb.read(regs.CONFIG, "data_width")
+    assert 64 << width == len(tb.dut.s_axis_rq_tdata)
+    table = tb.rng.randbytes(16 * 4)
+    await tb.bar_write(regs.BAR_DMA[0], regs.MSIX_TABLE_OFFSET, table)
+    found = await tb.bar_read(regs.BAR_DMA[0], regs.MSIX_TABLE_OFFSET, len(table))
+    for entry in range(4):
+        at = slice(16 * entry, 16 * entry + 12)
+        assert found[at] == table[at]
+    for length in (1, 2, 3, 7, 12, 33):
+        at = tb.rng.randrange(12)
+        assert (
+            await tb.bar_read(regs.BAR_DMA[0], regs.MSIX_TABLE_OFFSET + at, length)
+            == (found[at : at + length])
+        )
+
+
+@bench(us=100)
+async def one_descriptor(tb: TB):
+    """The simplest transfers."""
+    await there_and_back(tb, _ALIGNED)
+
+
+@bench(us=1500)
+async def alignments(tb: TB):
+    """Every host address modulo 8 and card address modulo 32, lengths around the beat."""
+    for source in range(8):
+        pieces, card = [], 0
+        for phase in range(0, 32, 3):
+            for size in (1, 3, 4, 5, 8, 11, 15, 16, 17, 20, 31, 32, 33, 64 + phase):
+                card += -(card - phase) % 32
+                pieces.append((size, source, card, (source + 3 * phase) % 8))
+                card += size
+        await there_and_back(tb, pieces)
+
+
+@bench(us=1500)
+async def limits(tb: TB):
+    """Every combination of payload, request size and boundary, with each way to split."""
+    for mps in (128, 256, 512):
+        for mrrs in (128, 512, 4096):
+            for number, rcb in enumerate((64, 128)):
+                await tb.configure(mps=mps, mrrs=mrrs, rcb=rcb)
+                tb.host.split = tb.rng.choice(list(Split))
+                await there_and_back(tb, random_pieces(tb, 4, 2500), high=bool(number))
+
+
+@bench(us=2000, stall=0.3)
+async def disorder(tb: TB):
+    """Late, split and reordered completions while all four streams pause."""
+    tb.host.split = Split.RANDOM
+    tb.host.latency_ns, tb.host.gap_ns = (0, 3000), (0, 200)
+    for mps, mrrs, rcb in ((128, 128, 64), (256, 512, 128), (512, 256, 64)):
+        await tb.configure(mps=mps, mrrs=mrrs, rcb=rcb)
+        await there_and_back(tb, random_pieces(tb, 6, 3000), us=400)
+
+
+async def copy(tb: TB, size: int) -> None:
+    """From host memory through the user stream and back, at any offsets."""
+    source, target = tb.buffer(size, offset=tb.rng.randrange(64)), tb.buffer(size, offset=5)
+    into = tb.chain([Transfer(source.address, regs.STREAM_WINDOW, size)])
+    back = tb.chain([Transfer(regs.STREAM_WINDOW, target.address, size)])
+    runs = [cocotb.start_soon(each) for each in (tb.c2h.run(back, 300), tb.h2c.run(into, 300))]
+    for run in runs:
+        await run
+    target.expect(source.data)
+
+
+@bench(us=1500)
+async def copies(tb: TB):
+    """Both directions at once, with and without pauses."""
+    for stall in (0.0, 0.3):
+        tb.device.stall = stall
+        for size in (1, 333, 4096, 20_000):
+            await tb.configure(mps=tb.rng.choice((128, 256)))
+            await copy(tb, size)
+
+
+@bench(us=1500, stall=0.2)
+async def registers_meanwhile(tb: TB):
+    """Reads of registers by several threads of the host, and writes, beside a copy."""
+    stop = False
+
+    async def reader():
+        while not stop:
+            assert await tb.read(regs.CONFIG, "identifier") == regs.CONFIG["identifier"].reset
+
+    async def writer():
+        while not stop:
+            await tb.bar_write(regs.BAR_DMA[0], regs.MSIX_TABLE_OFFSET, tb.rng.randbytes(12))
+            # Less than the narrowest stream carries: the model's queue has no end.
+            await Timer(60, "ns")
+
+    tasks = [cocotb.start_soon(each()) for each in (*[reader] * 8, writer)]
+    for _ in range(3):
+        await copy(tb, 6000)
+    stop = True
+    for task in tasks:
+        await task
+
+
+async def fill_card(tb: TB, size: int) -> bytes:
+    """Random bytes at card address 0."""
+    source = tb.buffer(size)
+    await tb.h2c.run(tb.chain([Transfer(source.address, 0, size)]))
+    return source.data
+
+
+@bench(us=600)
+async def status_follows_data(tb: TB):
+    """Data is there when status says so, though completions pass the writes in the block."""
+    data = await fill_card(tb, 1000)
+    tb.device.late_ns = (200, 1000)
+    for _ in range(8):
+        target = tb.buffer(1000, offset=tb.rng.randrange(64))
+        await tb.c2h.start(tb.chain([Transfer(0, target.address, 1000)]))
+        while await tb.c2h.read("status") & regs.Status.BUSY:
+            pass
+        target.expect(data)
+        assert await tb.c2h.read("status_rc") == FINISHED
+        await tb.c2h.write("control", CONTROL_STOP)
+
+
+@bench(us=600)
+async def bus_master_off(tb: TB):
+    """The model drops what it has and gives no sequence number back: the run still ends."""
+    data = await fill_card(tb, 60_000)
+    for _ in range(3):
+        target = tb.buffer(60_000)
+        await tb.c2h.start(tb.chain([Transfer(0, target.address, 60_000)]))
+        await Timer(tb.rng.randint(2500, 5000), "ns")
+        await tb.pci.clear_master()
+        status = await tb.c2h.idle(40)
+        assert status & regs.Status.READ_UNSUPPORTED, f"status {status!r}"
+        await tb.c2h.write("control", CONTROL_STOP)
+        await tb.pci.set_master()
+        again = tb.buffer(3000, offset=3)
+        await tb.c2h.run(tb.chain([Transfer(0, again.address, 3000)]))
+        again.expect(data[:3000])
+
+
+async def interrupted(tb: TB, count: int) -> None:
+    """A transfer that ends with a message, the `count`th."""
+    await tb.h2c.write("interrupt_enable", CONTROL_STOP)
+    source = tb.buffer(300, offset=3)
+    chain = tb.chain([Transfer(source.address, 0, 300)])
+    await tb.h2c.start(chain, CONTROL_START)
+    await tb.wait_messages(count)
+    await tb.h2c.expect_end(FINISHED, 1)
+    await tb.h2c.read("status_rc")
+    await tb.h2c.write("control", CONTROL_STOP)
+
+
+@bench(us=300, stall=0.1)
+async def msi(tb: TB):
+    """Messages that the block sends."""
+    await tb.enable_msi()
+    await tb.write(regs.IRQ, "channel_enable_w1s", tb.h2c.irq_bit)
+    for count in range(1, 5):
+        await interrupted(tb, count)
+
+
+@bench(us=300, stall=0.1)
+async def msix(tb: TB):
+    """Messages that the core writes itself."""
+    await tb.enable_msix(8)
+    await tb.write(regs.IRQ, "channel_enable_w1s", tb.h2c.irq_bit)
+    for count in range(1, 5):
+        await interrupted(tb, count)
+
+
+@bench(us=600, stall=0.1)
+async def failed_reads(tb: TB):
+    """Each way in which a completion can be bad ends its run, and the next one is good."""
+    for fault, status in (
+        (Fault.UNSUPPORTED_REQUEST, regs.Status.READ_UNSUPPORTED),
+        (Fault.COMPLETER_ABORT, regs.Status.READ_ABORT),
+        (Fault.POISONED, regs.Status.READ_POISONED),
+    ):
+        source = tb.buffer(900, offset=7)
+        tb.host.inject(range(source.address + 300, source.address + 301), fault)
+        chain = tb.chain([Transfer(source.address, 0, 900)])
+        await tb.h2c.start(chain)
+        found = await tb.h2c.idle(100)
+        assert found & status, f"{fault}: {found!r}"
+        await tb.h2c.read("status_rc")
+        await tb.h2c.write("control", CONTROL_STOP)
+        tb.host.clear_faults()
+        await there_and_back(tb, [(900, 7, 3, 1)])

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The UltraScale and UltraScale+ PCIe blocks for cocotb: cocotbext-pcie's models, as they are.
+
+They drive the core's clock and reset, too, and answer, count and drop what they do as their authors
+read PG156 and PG213. Around them here is the configuration of the block, and a judge of every TLP
+in both directions, as at `sim.benches.series7`. A completion for which a model's receive buffer has
+no room is an error. Not modelled are INTx, resets of the function or over the link, messages and
+completion timeouts.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+
+import cocotb
+from cocotb.triggers import RisingEdge, Timer
+from cocotbext.axi import AxiStreamBus
+from cocotbext.pcie.core.tlp import Tlp, TlpType
+from cocotbext.pcie.xilinx.us import UltraScalePcieDevice, UltraScalePlusPcieDevice
+
+from hw.pcie.adapters import ADAPTERS
+from hw.pcie.series7.parameters import PARAMETERS, Identity
+from hw.pcie.ultrascale.family import ULTRASCALE_PLUS
+from hw.pcie.ultrascale.straddle import STRADDLE_WIDTH
+from peerdma import regs
+
+from .checker import TlpChecker
+from .model import ULTRASCALE_KHZ
+
+__all__ = ["ultrascale_device"]
+
+#: Lanes of a Gen3 link whose rate is that of the streams, by their width.
+_LANES = {64: 2, 128: 4, 256: 8}
+#: Our names of the streams, and the model's.
+_STREAMS = {"rq": "s_axis_rq", "rc": "m_axis_rc", "cq": "m_axis_cq", "cc": "s_axis_cc"}
+_CONFIG = {TlpType.CFG_READ_0, TlpType.CFG_WRITE_0, TlpType.CFG_READ_1, TlpType.CFG_WRITE_1}
+
+
+class _Credits:
+    """`pcie_cq_np_req` for a model, which looks at it only while its queue of requests has room.
+
+    The block counts a credit in each cycle (PG156, PG213); so here none is lost meanwhile.
+    """
+
+    def __init__(self, dut):
+        self._port, self._clock = dut.pcie_cq_np_req, dut.clk
+        self._given = 0
+        cocotb.start_soon(self._count())
+
+    def __len__(self) -> int:
+        return len(self._port)
+
+    async def _count(self) -> None:
+        while True:
+            await RisingEdge(self._clock)
+            self._given += int(self._port.value)
+
+    @property
+    def value(self) -> bool:
+        """Whether there is a credit that the model has not seen; it has, then."""
+        found = self._given > 0
+        self._given -= found
+        return found
+
+
+class _Judged:
+    """Shows the TLPs at a model's link to a checker, and may make it send requests late."""
+
+    def watch(self, dut, rng: random.Random, stall: float) -> None:
+        """Begin, once the model is made."""
+        #: the configuration space
+        self.function = self.functions[0]
+        ids = Identity()
+        self.function.vendor_id, self.function.device_id = ids.vendor, ids.device
+        self.function.class_code = PARAMETERS["CLASS_CODE"]
+        for bar, size in (regs.BAR_USER, regs.BAR_DMA):
+            self.function.configure_bar(bar, size)
+        self.checker = TlpChecker(self.function)
+        self.on_tlp: list[Callable[[str, Tlp], None]] = []
+        #: Range of the random time for which the block keeps a request that it has taken, while
+        #: completions pass it. Only then it gives its sequence number back.
+        self.late_ns = (0, 0)
+        self._rng = rng
+        self._streams = self.rq_sink, self.rc_source, self.cq_source, self.cc_sink
+        self.stall = stall
+        for stream in self._streams:
+            # Each line would have all of a packet's bytes.
+            stream.log.setLevel(logging.WARNING)
+            stream.set_pause_generator(iter(self._stalls, None))
+
+    def _stalls(self) -> bool:
+        return self.stall > 0 and self._rng.random() < self.stall
+
+    @property
+    def overflowed(self) -> bool:
+        """A completion was lost because the receive buffer had no room for it."""
+        error = self.local_error
+        return error if isinstance(error, bool) else not error.empty()
+
+    def _report(self, direction: str, tlp: Tlp) -> None:
+        for listener in self.on_tlp:
+            listener(direction, tlp)
+
+    async def upstream_recv(self, tlp: Tlp) -> None:
+        """From the link."""
+        ours = tlp.is_completion() or self.function.match_bar(tlp.address) is not None
+        if tlp.fmt_type not in _CONFIG and ours:
+            self.checker.downstream(tlp)
+            self._report("down", tlp)
+        await super().upstream_recv(tlp)
+
+    async def send(self, tlp: Tlp) -> None:
+        """To the link, what the core sends. What the model answers itself does not go this way."""
+        if any(self.late_ns) and not tlp.is_completion():
+            await Timer(self._rng.randint(*self.late_ns), "ns")
+        self.checker.upstream(tlp, bus_master=self.function.bus_master_enable)
+        self._report("up", tlp)
+        await super().send(tlp)
+
+
+class _UltraScale(_Judged, UltraScalePcieDevice):
+    pass
+
+
+class _UltraScalePlus(_Judged, UltraScalePlusPcieDevice):
+    pass
+
+
+def ultrascale_device(dut, name: str, rng: random.Random, *, stall: float = 0.0):
+    """A model around the core, for one of `hw.pcie.adapters.ADAPTERS`.
+
+    Parameters
+    ----------
+    dut
+        The core, with `clk` and `rst`.
+    name : str
+        Key in `ADAPTERS`.
+    rng : random.Random
+    stall : float
+        Probability, per cycle, of a pause at each of the four streams. May be changed at any time.
+    """
+    family, width = name.rsplit("-", 1)
+    kind = _UltraScalePlus if family == ULTRASCALE_PLUS.name else _UltraScale
+    ports = {
+        port.name: getattr(dut, port.name)
+        for port in ADAPTERS[name].ports
+        if "_axis_" not in port.name
+    }
+    ports["pcie_cq_np_req"] = _Credits(dut)
+    streams = {
+        f"{ours}_bus": AxiStreamBus.from_prefix(dut, theirs) for ours, theirs in _STREAMS.items()
+    }
+    device = kind(
+        pcie_generation=3,
+        pcie_link_width=_LANES[int(width)],
+        user_clk_frequency=1000.0 * ULTRASCALE_KHZ,
+        rc_straddle=int(width) == STRADDLE_WIDTH,
+        max_payload_size=128 << PARAMETERS["DEV_CAP_MAX_PAYLOAD_SUPPORTED"],
+        pf0_msi_enable=True,
+        pf0_msix_enable=True,
+        pf0_msix_table_size=PARAMETERS["MSIX_CAP_TABLE_SIZE"],
+        pf0_msix_table_bir=PARAMETERS["MSIX_CAP_TABLE_BIR"],
+        pf0_msix_table_offset=8 * PARAMETERS["MSIX_CAP_TABLE_OFFSET"],
+        pf0_msix_pba_bir=PARAMETERS["MSIX_CAP_PBA_BIR"],
+        pf0_msix_pba_offset=8 * PARAMETERS["MSIX_CAP_PBA_OFFSET"],
+        user_clk=dut.clk,
+        user_reset=dut.rst,
+        **ports,
+        **streams,
+    )
+    device.watch(dut, rng, stall)
+    return device
