@@ -42,7 +42,7 @@ from .read.placement_switch import PlacementSwitch
 from .records import JOB_BYTES, RAM_ADDRESS_BITS, WriteToken, offset_bits
 from .registers.bank import field
 from .registers.extension import ExtensionBlock
-from .seam import BUS_WIDTH, Block, SeamSignature
+from .seam import Block, SeamSignature
 from .stream.axi_stream import UserPorts
 from .stream.pair import StreamPair
 from .stream.user_blocks import Axis, FrameBlock, PassThrough, UserBlock
@@ -168,8 +168,6 @@ class Core(wiring.Component):
     """
 
     def __init__(self, block: Block, config: CoreConfig = CoreConfig(), *, shared: bool = False):
-        if config.launch_queues and block.width > BUS_WIDTH:
-            raise ValueError(f"launch queues need a block of {BUS_WIDTH} bits, not {block.width}")
         if shared and config.launch_queues:
             raise ValueError("with launch queues, the channels have no port for another owner")
         self.block = block

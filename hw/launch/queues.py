@@ -47,6 +47,8 @@ class LaunchQueues(wiring.Component):
         1 to `peerdma.regs.LAUNCH_QUEUES`.
     h2c, c2h, pairs : int
         Channels in each direction, and pairs with a user stream.
+    width : int
+        Bits of a beat of a read.
 
     Members
     -------

@@ -136,10 +136,10 @@ class Sequencer(wiring.Component):
         address = Signal(64)
         #: that is a ring's
         of_ring = Signal()
-        reads_entries = self.under_way & (self.reading == Read.ENTRIES)
+        fetches = self.reading == Read.ENTRIES
         m.d.sync += [
             self._clock.eq(self._clock + 1),
-            runs.more.eq(~self.idle.all() | reads_entries),
+            runs.more.eq(~self.idle.all() | (self.under_way & fetches)),
         ]
         m.d.comb += [
             self.tick.eq(self._clock == 0),
@@ -156,7 +156,6 @@ class Sequencer(wiring.Component):
         for name in ("target", "number", "push", "start", "stop"):
             m.d.comb += getattr(runs, name).eq(getattr(start, name))
 
-        fetches = self.reading == Read.ENTRIES
         # A read of entries ends with its group, or with a ring that is smaller.
         align, within = exact_log2(ENTRY_BYTES), self.next[: exact_log2(GROUP)]
         ends_soon = ~here.settings.mask[LEAST_BITS] | within[LEAST_BITS]
@@ -166,7 +165,8 @@ class Sequencer(wiring.Component):
             address.eq(self.word | Mux(of_ring, place << align, 0)),
             self.job.payload.address.eq(address),
             self.job.payload.length.eq(Mux(fetches, left << align, 4)),
-            self.job.payload.place.offset.eq(within << align),
+            # An entry has its own place in a row; anything else comes into the first one.
+            self.job.payload.place.offset.eq(Mux(fetches, within << align, 0)),
             completion.hold.eq(self.load.any()),
             completion.has_done.eq(here.ending.has_done),
             completion.address.eq(address),

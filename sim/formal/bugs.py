@@ -165,7 +165,7 @@ BUGS: dict[str, list[Edit]] = {
     "tickets": [
         *_edits(
             "hw/launch/entries.py",
-            ("an entry is of its ticket", "& (placed.payload.data[:16] == expected)", ""),
+            ("an entry is of its ticket", "& (word[:16] == ticket)", ""),
             (
                 "there is room for what is read",
                 "~rung[bits + 1 :].all() & has_room(self.next, self.ticket)",

@@ -229,7 +229,7 @@ class Tickets(Property):
         with m.If(takes):
             m.d.sync += [asked.eq(1), place.eq(job.payload.place.offset >> 3)]
         placed = block.placement
-        odd = placed.payload.enable[1].any()
+        odd = placed.payload.enable[1][0]
         here = Cat(odd, Mux(odd, placed.payload.rows[1], placed.payload.rows[0])[:3])
         entries = reading == Read.ENTRIES
         with m.If(placed.valid):
@@ -395,8 +395,8 @@ class Tickets(Property):
             with m.Elif(self.begun[queue]):
                 m.d.sync += ran.eq(1)
             phase = self._phase[queue]
-            entry = inside.word("entries.entries", Cat(ticket_next[:5], Const(queue, 1)))
-            ones = inside.word("entries.entries", Cat(one[:5], Const(queue, 1)))
+            entry = inside.word("entries.column0", Cat(ticket_next[:5], Const(queue, 1)))
+            ones = inside.word("entries.column0", Cat(one[:5], Const(queue, 1)))
             fetched = inside(f"entries.fetched{queue}")
             #: how many are there, and whether that ticket's is one of them
             there = (fetched - ticket_next)[:16]

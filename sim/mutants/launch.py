@@ -36,16 +36,54 @@ ROWS = [
     (
         "an entry that arrives may be another ticket's",
         "launch/entries.py",
-        "& (placed.payload.data[:16] == expected)",
+        "& (word[:16] == ticket)",
         "",
         "launch/test_queues.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
     ),
     (
         "an entry may be in another ticket's place",
         "launch/entries.py",
-        "(Cat(place, odd_group) == expected[: bits + 1])",
+        "(Cat(place[:bits], odd_group) == ticket[: bits + 1])",
         "1",
         "launch/test_entries.py::test_what_a_read_brings_counts_up_to_the_first_that_is_wrong",
+    ),
+    (
+        "an entry that was not read may be taken",
+        "launch/entries.py",
+        "& (even | odd)",
+        "",
+        "launch/test_entries.py"
+        "::test_beats_and_doorbells_bring_the_entry_that_is_missing_and_those_behind_it",
+    ),
+    (
+        "all entries of a beat count if the first one does",
+        "launch/entries.py",
+        "reads = Mux(in_next, runs[columns + column], runs[column])",
+        "reads = was_read",
+        "launch/test_entries.py::test_what_a_read_brings_counts_up_to_the_first_that_is_wrong",
+    ),
+    (
+        "one entry of a beat counts",
+        "launch/entries.py",
+        "reads = Mux(in_next, runs[columns + column], runs[column])",
+        "reads = was_read & is_first",
+        "launch/test_entries.py"
+        "::test_beats_and_doorbells_bring_the_entry_that_is_missing_and_those_behind_it",
+    ),
+    (
+        "an entry that comes with a doorbell is kept in the first column",
+        "launch/entries.py",
+        "(brought & is_first)",
+        "(brought & int(column == 0))",
+        "launch/test_entries.py"
+        "::test_beats_and_doorbells_bring_the_entry_that_is_missing_and_those_behind_it",
+    ),
+    (
+        "a shadow tail has the place of an entry",
+        "launch/sequencer.py",
+        "Mux(fetches, within << align, 0)",
+        "within << align",
+        "launch/test_queues.py::test_a_shadow_tail_is_polled_while_there_is_nothing_to_do",
     ),
     (
         "entries are read where others are still needed",

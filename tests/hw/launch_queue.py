@@ -9,10 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from hw.core import Core, CoreConfig
-from hw.pcie.series7.block import SERIES7
 from peerdma import regs
 from peerdma.regs import LaunchStatus
-from tests.hw.seam_model import SeamModel, descriptors_of
+from tests.hw.seam_model import SeamModel, block_of, descriptors_of
 
 __all__ = [
     "BASE",
@@ -43,9 +42,9 @@ SMALL = CoreConfig(tags=8, ram_size=4096, user=None, launch_queues=2)
 HOSTS_RAM, JOBS_RAM = 0, 2048
 
 
-def launching(*, model=SeamModel, **config) -> SeamModel:
-    """A small core with launch queues, and its host."""
-    return model(Core(SERIES7, replace(SMALL, **config)), BASE, SIZE)
+def launching(*, model=SeamModel, width: int = 64, **config) -> SeamModel:
+    """A small core with launch queues, for a block of this width, and its host."""
+    return model(Core(block_of(width), replace(SMALL, **config)), BASE, SIZE)
 
 
 def word(model, at: int) -> int:

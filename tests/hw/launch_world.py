@@ -25,6 +25,14 @@ FLUSH, DONE = 0x40_0000, 0x50_0000
 class World:
     """Memory with a read engine in front of it, the channels, and a record writer.
 
+    Parameters
+    ----------
+    rng : random.Random
+    queues, entries, first : int
+        How many, places of their rings, and their first ticket.
+    width : int
+        Bits of a beat of a read.
+
     Attributes
     ----------
     memory : dict of int to int
@@ -55,9 +63,16 @@ class World:
         A write was taken and is not done.
     """
 
-    def __init__(self, rng: random.Random, queues: int = 2, entries: int = 8, first: int = 0):
-        self.dut = LaunchQueues(queues=queues, h2c=1, c2h=1, pairs=1, width=64)
-        self.rng, self.entries, self.queues = rng, entries, queues
+    def __init__(
+        self,
+        rng: random.Random,
+        queues: int = 2,
+        entries: int = 8,
+        first: int = 0,
+        width: int = 64,
+    ):
+        self.dut = LaunchQueues(queues=queues, h2c=1, c2h=1, pairs=1, width=width)
+        self.rng, self.entries, self.queues, self.width = rng, entries, queues, width
         self.memory, self.log = {}, []
         self.records = [[] for _ in range(queues)]
         self.next = [first] * queues
@@ -214,11 +229,8 @@ class World:
                 await ctx.tick()
             await ctx.tick().repeat(self.rng.randrange(1, 30))
             outcome = self.outcome(job.address)
-            place = job.place.offset
-            for at in range(0, job.length, 8) if outcome is Outcome.OK else ():
-                value = self.memory.get(job.address + at & ~7, 0) >> 8 * (job.address % 8)
-                data = value.to_bytes(8, "little")[: min(8, job.length)]
-                ctx.set(dut.placement.payload, write_of(self.rng, place + at, data))
+            for place, data in self._beats(job) if outcome is Outcome.OK else ():
+                ctx.set(dut.placement.payload, write_of(self.rng, place, data, self.width))
                 ctx.set(dut.placement.valid, 1)
                 await ctx.tick()
                 ctx.set(dut.placement.valid, 0)
@@ -230,6 +242,19 @@ class World:
             await ctx.tick()
             self.log.append(("read", job.address, job.length))
             ctx.set(dut.retired.valid, 0)
+
+    def _beats(self, job):
+        """Place and bytes of each beat; a completion ends at multiples of 64 bytes."""
+        at = 0
+        while at < job.length:
+            address = job.address + at
+            count = min(self.width // 8, job.length - at, 64 - address % 64)
+            words = (
+                self.memory.get(each & ~7, 0) >> 8 * (each % 8)
+                for each in range(address, address + count)
+            )
+            yield job.place.offset + at, bytes(word & 0xFF for word in words)
+            at += count
 
     async def _records(self, ctx):
         records = self.dut.records

@@ -295,9 +295,3 @@ def test_software_reads_how_wide_the_data_path_is(width):
 def test_a_block_of_another_width_is_refused(width):
     with pytest.raises(ValueError, match=f"must be one of 64, 128, 256 bits, not {width}"):
         block_of(width)
-
-
-@pytest.mark.parametrize("width", WIDTHS[1:])
-def test_launch_queues_are_refused_on_a_wider_block(width):
-    with pytest.raises(ValueError, match=f"launch queues need a block of 64 bits, not {width}"):
-        Core(block_of(width), replace(SMALL, launch_queues=1))

@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import pytest
 
+from hw.seam import WIDTHS
 from hw.stream.user_blocks import PassThrough
 from peerdma import regs
-from peerdma.regs import LaunchEnd, LaunchStatus
+from peerdma.regs import ErrorKind, LaunchEnd, LaunchStatus
 from tests.hw.helpers import seeded, simulate
 from tests.hw.launch_queue import (
     BASE,
@@ -68,6 +69,62 @@ def test_a_doorbell_starts_a_job_and_a_record_and_a_done_word_follow():
         assert records == [(BASE + QUEUES[0] + 4096 + 8 * n, 2, 0) for n in range(2)]
 
     simulate(model.core, bench, background=model.benches)
+
+
+@pytest.mark.parametrize("width", WIDTHS[1:])
+def test_two_queues_run_tickets_of_all_kinds(width):
+    """By doorbells of both widths and by the shadow tail, beyond the wrap; the tests of one kind
+    each have 64 bits."""
+    rng, model = seeded(), launching(width=width, user=PassThrough)
+    size = 150
+
+    def jobs(number):
+        queue = LaunchQueue(model, number, QUEUES[number], first=2**32 - 5, polls=number)
+        source, ram = JOBS_SOURCE + 0x800 * number, JOBS_RAM + 512 * number
+        copied, read = (JOBS_DESTINATION + 0x800 * number + 0x400 * n for n in range(2))
+        done, window = DONE + 8 * number, regs.STREAM_WINDOW
+        copies, into, out, bad = (16 * number + n for n in (0, 2, 3, 4))
+
+        async def bench(ctx):
+            await ctx.tick().repeat(10)
+            at, lists = BASE + source, LISTS + 512 * number
+            common = {"queue": number, "done": BASE + done}
+            to = BASE + copied
+            prepare(model, copies, [(at, window, size)], lists, pair=1, flush=to, **common)
+            prepare(model, copies + 1, [(window, to, size)], lists + 64, valid=0)
+            halves = [(at, ram, 70), (at + 70, ram + 70, size - 70)]
+            prepare(model, into, halves, lists + 128, queue=number)
+            to = BASE + read
+            prepare(model, out, [(ram, to, size)], lists + 256, c2h=1, flush=to, **common)
+            prepare(model, bad, [(at, 0x10_0000, size)], lists + 320, queue=number)
+            queue.arm()
+            await queue.state(ctx)
+            for count in (1, 6, 4):
+                data = rng.randbytes(size)
+                model.memory[source : source + size] = data
+                model.memory[done : done + 4] = bytes(4)
+                batch = [into, *rng.choices((copies, into, out), k=count - 1)]
+                tickets = queue.submit(*batch, wide=rng.random() < 0.5)
+                assert await queue.wait(ctx, *tickets) == [LaunchStatus.OK] * count
+                await ctx.tick().repeat(60)
+                assert word(model, done) == (copies in batch or out in batch)
+                for slot, place in ((copies, copied), (out, read)):
+                    if slot in batch:
+                        assert model.memory[place : place + size] == data
+            expected = [LaunchStatus.OK, ErrorKind.DECODE, LaunchStatus.FLUSHED]
+            assert await queue.wait(ctx, *queue.submit(into, bad, copies)) == expected
+            queue.resume()
+            await queue.state(ctx)
+            assert await queue.wait(ctx, *queue.submit(copies)) == [LaunchStatus.OK]
+            assert await queue.read(ctx, "ignored") == 0
+
+        return bench
+
+    async def first(ctx):
+        await model.link_up(ctx)
+        await jobs(0)(ctx)
+
+    simulate(model.core, first, jobs(1), background=model.benches, cycles=60_000)
 
 
 def test_queues_and_software_share_the_channels():

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from hw.launch.entries import EntryStore
+from hw.launch.entries import BURST, GROUP, EntryStore
+from hw.seam import WIDTHS
 from peerdma import regs
 from peerdma.regs import LaunchEnd, LaunchStatus
 from tests.hw.helpers import seeded, simulate, write_of
@@ -197,12 +198,12 @@ def test_a_ticket_is_flushed_and_its_slot_is_checked_as_any_other():
     assert not fetches(world)
 
 
-@pytest.mark.parametrize("run", range(3))
-def test_doorbells_of_both_widths_in_any_order(run):
+@pytest.mark.parametrize(("run", "width"), [(0, 64), (1, 64), (2, 64), (3, 128), (4, 256)])
+def test_doorbells_of_both_widths_in_any_order(run, width):
     """Two queues, merged, repeated, early and late: each ticket runs once, with its own slot."""
     rng = seeded()
     firsts = rng.sample((0, 1000, 2**16 - 60, 2**32 - 60), 2)
-    world = World(rng, entries=rng.choice((8, 16)))
+    world = World(rng, entries=rng.choice((8, 16)), width=width)
     world.next = list(firsts)
     wanted, alone = [[], []], [0, 0]
 
@@ -283,11 +284,12 @@ def test_an_entry_that_was_read_long_ago_is_not_taken():
     simulate(dut, bench)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("wrong", [1, 2, 16, -1, -16, 2**15])
-def test_what_a_read_brings_counts_up_to_the_first_that_is_wrong(wrong):
+def test_what_a_read_brings_counts_up_to_the_first_that_is_wrong(wrong, width):
     """It is read again from there on; what came behind it does not count, whatever it is."""
-    dut, rng = EntryStore(2, 64), seeded()
-    first, bad = 0xFFF8, 3
+    dut, rng = EntryStore(2, width), seeded()
+    first, bad, columns = 0xFFF8, 3, width // 64
 
     async def bench(ctx):
         ctx.set(dut.queue, 1)
@@ -301,12 +303,16 @@ def test_what_a_read_brings_counts_up_to_the_first_that_is_wrong(wrong):
             ctx.set(dut.begins, 1)
             await ctx.tick()
             ctx.set(dut.begins, 0)
-            for place in range(begin, 8):
-                number = first + place
-                if known == bad:
-                    number = {bad: number + wrong, bad + 2: first + bad}.get(place, number)
-                entry = (number & 0xFFFF | (first + place) % 64 << 32).to_bytes(8, "little")
-                ctx.set(dut.placement.payload, write_of(rng, 8 * ((first + place) % 16), entry))
+            numbers = {place: first + place for place in range(begin, 8)}
+            if known == bad:
+                numbers |= {bad: first + bad + wrong, bad + 2: first + bad}
+            for at in range(begin, 8, columns):
+                beat = b"".join(
+                    (numbers[place] & 0xFFFF | (first + place) % 64 << 32).to_bytes(8, "little")
+                    for place in range(at, min(at + columns, 8))
+                )
+                place = 8 * ((first + at) % 16)
+                ctx.set(dut.placement.payload, write_of(rng, place, beat, width))
                 ctx.set(dut.placement.valid, 1)
                 await ctx.tick()
             ctx.set(dut.placement.valid, 0)
@@ -318,6 +324,126 @@ def test_what_a_read_brings_counts_up_to_the_first_that_is_wrong(wrong):
         assert not ctx.get(dut.found)
 
     simulate(dut, bench)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_beats_and_doorbells_bring_the_entry_that_is_missing_and_those_behind_it(width):
+    """Against a model: any entries, and in lanes that a beat does not have ones that would fit."""
+    dut, rng, columns = EntryStore(2, width), seeded(), width // 64
+    #: the oldest ticket of each queue, and what is there of it and those behind
+    oldest = [rng.randrange(2**16) for _ in range(2)]
+    there = [[], []]
+    taken = {"beats": set(), "doorbells": 0}
+
+    def missing(queue):
+        return oldest[queue] + len(there[queue]) & 0xFFFF
+
+    def room(queue):
+        return (missing(queue) // GROUP - oldest[queue] // GROUP) % 4 < 2
+
+    def word(number):
+        """An entry, and what is kept of it."""
+        slot, upper = rng.randrange(64), rng.randrange(2**16)
+        high = slot | rng.getrandbits(26) << 6
+        return number & 0xFFFF | upper << 16 | high << 32, (slot, upper)
+
+    async def same(ctx):
+        """The store has what the model has."""
+        for queue, kept in enumerate(there):
+            ctx.set(dut.queue, queue)
+            assert ctx.get(dut.next) == missing(queue)
+            for place in {0, rng.randrange(len(kept) + 1), len(kept) - 1, len(kept)} - {-1}:
+                ctx.set(dut.ticket, oldest[queue] + place & 0xFFFF)
+                assert ctx.get(dut.found) == (place < len(kept))
+                if place < len(kept):
+                    assert (ctx.get(dut.slot), ctx.get(dut.upper)) == kept[place]
+
+    async def doorbell(ctx, queue, but=None):
+        """Of the ticket that is missing, or of another one; none where `but` says so."""
+        expected = missing(queue)
+        ticket = expected + rng.choice((0, 0, 0, 1, -1, rng.randrange(2**16))) & 0xFFFF
+        if ticket == but:
+            return
+        kept = word(ticket)[1]
+        ctx.set(dut.rung, queue)
+        ctx.set(dut.last, (ticket + 1) % 512)
+        ctx.set(dut.brought, {"ticket": kept[1], "slot": kept[0]})
+        ctx.set(dut.brings, 1)
+        if ticket % 512 == expected % 512 and room(queue):
+            there[queue].append(kept)
+            taken["doorbells"] += 1
+        await ctx.tick()
+        ctx.set(dut.brings, 0)
+
+    async def beat(ctx, queue, at, end):
+        """Entries of the tickets from `at` up to that before `end`."""
+        expected, wanted = missing(queue), len(there[queue])
+        lanes = [word(expected + rng.randrange(columns))[0] for _ in range(columns)]
+        enable = [0, 0]
+        for ticket in range(at, end):
+            number = ticket + rng.choice((0,) * 9 + (1, -1, GROUP, -GROUP, rng.randrange(2**16)))
+            entry, kept = word(number)
+            place = ticket % GROUP
+            lanes[place % columns] = entry
+            enable[place // columns % 2] |= 0xFF << 8 * (place % columns)
+            if ticket & 0xFFFF == missing(queue) and number & 0xFFFF == missing(queue):
+                there[queue].append(kept)
+        first = at % GROUP // columns
+        ctx.set(
+            dut.placement.payload,
+            {
+                "rows": [(first + 1) // 2, first // 2],
+                "enable": enable,
+                "data": sum(lane << 64 * number for number, lane in enumerate(lanes)),
+            },
+        )
+        ctx.set(dut.placement.valid, 1)
+        # One that is missing is there in the cycle in which it comes.
+        ctx.set(dut.queue, queue)
+        ctx.set(dut.ticket, expected)
+        found = len(there[queue]) > wanted
+        assert ctx.get(dut.found) == found
+        if found:
+            assert ctx.get(dut.slot) == there[queue][wanted][0]
+        taken["beats"].add(len(there[queue]) - wanted)
+        await ctx.tick()
+        ctx.set(dut.placement.valid, 0)
+
+    async def bench(ctx):
+        for queue in range(2):
+            ctx.set(dut.first, oldest[queue])
+            ctx.set(dut.load, 1 << queue)
+            await ctx.tick()
+        ctx.set(dut.load, 0)
+        for _ in range(120):
+            for queue in range(2):
+                done = rng.randrange(len(there[queue]) + 1)
+                del there[queue][:done]
+                oldest[queue] = oldest[queue] + done & 0xFFFF
+                ctx.set(dut.head[queue], oldest[queue])
+            queue = rng.randrange(2)
+            if not room(queue):
+                continue
+            ctx.set(dut.queue, queue)
+            ctx.set(dut.reader, queue)
+            ctx.set(dut.begins, 1)
+            await ctx.tick()
+            ctx.set(dut.begins, 0)
+            begin = at = missing(queue)
+            end = begin - begin % GROUP + min(begin % GROUP + BURST, GROUP)
+            while at < end:
+                if rng.random() < 0.2:
+                    # None has the entry with which a read begins.
+                    await doorbell(ctx, rng.randrange(2), begin)
+                # A completion ends at multiples of 64 bytes.
+                count = min(columns, end - at, 8 - at % 8)
+                await beat(ctx, queue, at, at + count)
+                await same(ctx)
+                at += count
+
+    simulate(dut, bench)
+    assert taken["beats"] == set(range(columns + 1))
+    assert taken["doorbells"]
 
 
 @pytest.mark.parametrize("first", [0, 5, 2**16 - 20])

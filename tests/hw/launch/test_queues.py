@@ -9,6 +9,7 @@ from hw.launch.sequencer import HOLD
 from hw.launch.start import START_TIMEOUT
 from hw.launch.work import READS
 from hw.records import Outcome
+from hw.seam import WIDTHS
 from peerdma import regs
 from peerdma.regs import LaunchEnd, LaunchStatus
 from tests.hw.helpers import seeded
@@ -385,9 +386,11 @@ def test_a_failed_read_ends_its_queue_alone(what):
     world.run(bench)
 
 
-def test_a_shadow_tail_is_polled_while_there_is_nothing_to_do():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_shadow_tail_is_polled_while_there_is_nothing_to_do(width):
+    """Also where the next ticket's entry is not the first one of a row."""
     rng = seeded()
-    world = World(rng)
+    world = World(rng, first=1, width=width)
 
     async def bench(ctx):
         for queue in range(2):
