@@ -164,47 +164,44 @@ def test_the_next_ticket_runs_while_one_waits_for_its_flush_read(failing, slot):
     world.run(bench)
 
 
-def test_a_record_that_is_lost_ends_the_queue_behind_the_ticket_that_runs():
-    """The one that has begun reports its own status; no other one is started."""
-    world = World(seeded())
-    world.delays[FLUSH + 16] = 200
+@pytest.mark.parametrize(
+    ("disarms", "second", "end"),
+    [(False, OK, LaunchEnd.RECORD), (True, LaunchStatus.ABORTED, LaunchEnd.NONE)],
+    ids=["a lost record", "disarming"],
+)
+def test_a_queue_that_ends_has_records_of_both_tickets_at_work(disarms, second, end):
+    """The one that ends keeps its status, and the one that runs has its own; no other is started.
 
-    async def bench(ctx):
-        await slots(world, ctx)
-        await world.arm(ctx, 0)
-        tickets = world.submit(0, 2, 0, 0)
-        await world.ring(ctx, 0)
-        await world.until(ctx, lambda: [kind for kind, *_ in world.log].count("run") == 2)
-        world.dropped.append(True)
-        await world.until(ctx, lambda: len(world.records[0]) == 2)
-        await ctx.tick().repeat(300)
-        assert world.records[0] == [(ticket, OK) for ticket in tickets[:2]]
-        state = await world.state(ctx, 0)
-        assert (state["end"], state["busy"], state["failed"]) == (LaunchEnd.RECORD, 0, 0)
-
-    world.run(bench)
-
-
-def test_disarming_ends_both_tickets_at_work():
-    """The one that ends keeps its status, and the one that runs is aborted; then it is not busy."""
+    Disarming aborts the run. When the queue is not busy, nothing is written any more.
+    """
     world = World(seeded())
     world.delays[FLUSH + 24] = 200
 
     async def bench(ctx):
         await slots(world, ctx)
         await world.arm(ctx, 0)
-        world.ends[0].append(None)
+        if disarms:
+            world.ends[0].append(None)
         tickets = world.submit(0, 3, 0, 1)
         await world.ring(ctx, 0)
         await world.until(ctx, lambda: ("run", 0, 0) in world.log)
         assert not world.records[0]
-        await world.disarm(ctx, 0)
-        wanted = [(tickets[0], OK), (tickets[1], LaunchStatus.ABORTED)]
-        assert world.records[0] == wanted
+        if disarms:
+            await world.control(ctx, 0, 0)
+        else:
+            world.dropped.append(True)
+        await world.until(ctx, lambda: len(world.records[0]) == 2)
+        while (await world.state(ctx, 0))["busy"]:
+            pass
         log = len(world.log)
         await ctx.tick().repeat(300)
         assert len(world.log) == log, "something is written though the queue is not busy"
+        assert world.records[0] == list(zip(tickets[:2], (OK, second), strict=True))
         assert in_order_of_kinds(world) == ["run", "ended", "run", "ended", "read"]
+        state = await world.state(ctx, 0)
+        assert (state["end"], state["busy"]) == (end, 0)
+        # A run that was aborted has failed.
+        assert state["failed"] == disarms
 
     world.run(bench)
 
