@@ -393,15 +393,23 @@ def test_the_shadow_tail():
 
 
 @pytest.mark.parametrize(
-    ("c2h", "wide", "cycles"),
-    [(False, False, 16), (True, False, 18), (False, True, 12), (True, True, 14)],
+    ("c2h", "wide", "width", "cycles"),
+    [
+        (False, False, 64, 16),
+        (True, False, 64, 18),
+        (False, True, 64, 12),
+        (True, True, 64, 14),
+        (False, False, 128, 16),
+        (False, False, 256, 17),
+    ],
 )
-def test_cycles_from_the_doorbell_to_the_first_request_of_data(c2h, wide, cycles):
+def test_cycles_from_the_doorbell_to_the_first_request_of_data(c2h, wide, width, cycles):
     """Less the round trip of the entry's read; the second of two tickets, on a resting channel.
 
-    A doorbell of 64 bits brings the entry along: then these are all.
+    A doorbell of 64 bits brings the entry along: then these are all. At 256 bits, what is read
+    comes a cycle later.
     """
-    model = launching()
+    model = launching(width=width)
     seam, beats = model.seam, []
     queue = LaunchQueue(model, 0, QUEUES[0])
 
