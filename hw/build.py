@@ -70,8 +70,8 @@ def _states(fragment: Fragment) -> Iterator[tuple[Signal, list[str]]]:
 def _ports(endpoint: Endpoint) -> dict[str, tuple[Value, None]]:
     """The ports of the module, except clock and reset, which belong to its clock domain.
 
-    A member of `pcie` becomes a port of the same name, without a prefix. Amaranth derives the
-    directions: a signal that the endpoint drives is an output.
+    A member of the interface to the PCIe block becomes a port of the same name, without a prefix.
+    Amaranth derives the directions: a signal that the endpoint drives is an output.
     """
     members = endpoint.signature.flatten(endpoint)
     return {str(path[-1]): (value, None) for path, _, value in members}

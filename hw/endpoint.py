@@ -84,7 +84,7 @@ class Endpoint(wiring.Component):
 
     Members
     -------
-    pcie : Out(PortsSignature)
+    trn, or as `AdapterKind.interface` says : Out(PortsSignature)
         The ports to the PCIe block.
     As in `EXTRA_PORTS`, but for `clk` and `rst`, which are the `sync` domain's, in `user_ports`,
     and perhaps in `SIMULATION_PORTS`
@@ -109,7 +109,7 @@ class Endpoint(wiring.Component):
                 port.name: flow[port.direction](port.width)
                 for port in (*self._core_ports, *user_ports(config))
             }
-            | {"pcie": Out(PortsSignature(adapter.ports))}
+            | {adapter.interface: Out(PortsSignature(adapter.ports))}
         )
 
     def elaborate(self, platform):
@@ -117,7 +117,8 @@ class Endpoint(wiring.Component):
         m.submodules.core = core = Core(self._adapter.block, self._config)
         m.submodules.adapter = adapter = self._adapter.make(self._config.clock_khz)
         wiring.connect(m, core.seam, adapter.seam)
-        wiring.connect(m, adapter.pcie, wiring.flipped(self.pcie))
+        inner, outer = (getattr(each, self._adapter.interface) for each in (adapter, self))
+        wiring.connect(m, inner, wiring.flipped(outer))
         for port in self._core_ports:
             inner, outer = getattr(core, port.name), getattr(self, port.name)
             m.d.comb += inner.eq(outer) if port.direction == "i" else outer.eq(inner)

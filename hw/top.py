@@ -61,7 +61,7 @@ class Top(Elaboratable):
         m.submodules.endpoint = endpoint = Endpoint(self._config)
         for path in self._config.verilog:
             platform.add_file(path.name, path.read_text())
-        wiring.connect(m, endpoint.pcie, phy.trn)
+        wiring.connect(m, endpoint.trn, phy.trn)
 
         m.submodules.perst = perst = io.Buffer("i", pcie.perst)
         m.submodules.clkreq = clkreq = io.Buffer("o", pcie.clkreq)

@@ -30,14 +30,17 @@ class AdapterKind:
         What it is, for people.
     block : Block
     ports : tuple of Port
+    interface : str
+        Name of what has these ports, at the adapter and at the endpoint.
     make : callable
-        The adapter for a clock of so many kHz, with members `seam` and `pcie`.
+        The adapter for a clock of so many kHz; its other interface is `seam`.
     """
 
     name: str
     title: str
     block: Block
     ports: tuple[Port, ...]
+    interface: str
     make: Callable[[int], wiring.Component]
 
 
@@ -47,12 +50,13 @@ def _ultrascale(family: Family, title: str, width: int) -> AdapterKind:
         title=f"the {title} PCIe block, {width} bits",
         block=family.block(width),
         ports=ports_of_block(family, width),
+        interface="pcie",
         make=lambda _: UltraScaleAdapter(family, width),
     )
 
 
 _KINDS = (
-    AdapterKind("series7", "the 7-series PCIe block", SERIES7, TRN_PORTS, Series7Adapter),
+    AdapterKind("series7", "the 7-series PCIe block", SERIES7, TRN_PORTS, "trn", Series7Adapter),
     *(
         _ultrascale(family, title, width)
         for family, title in ((ULTRASCALE, "UltraScale"), (ULTRASCALE_PLUS, "UltraScale+"))

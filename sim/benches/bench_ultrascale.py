@@ -8,7 +8,7 @@ and receives crosses the adapter whole, at each width, while all four streams pa
 from __future__ import annotations
 
 import cocotb
-from cocotb.triggers import Timer
+from cocotb.triggers import RisingEdge, Timer
 
 from peerdma import regs
 
@@ -165,6 +165,42 @@ async def bus_master_off(tb: TB):
         again = tb.buffer(3000, offset=3)
         await tb.c2h.run(tb.chain([Transfer(0, again.address, 3000)]))
         again.expect(data[:3000])
+
+
+async def watch_stream(tb: TB, name: str, log: list[tuple[int, int, int]]) -> None:
+    """Append `tvalid`, `tready` and `tlast` of a stream in each cycle."""
+    ports = [getattr(tb.dut, f"{name}_{port}") for port in ("tvalid", "tready", "tlast")]
+    while True:
+        await RisingEdge(tb.dut.clk)
+        log.append(tuple(int(port.value) for port in ports))
+
+
+@bench(us=400)
+async def full_rate(tb: TB):
+    """Writes leave without a cycle between them, completions of 64 bytes and more never wait."""
+    size, lanes = 32768, len(tb.dut.s_axis_rq_tkeep)
+    requests, completions = [], []
+    cocotb.start_soon(watch_stream(tb, "s_axis_rq", requests))
+    cocotb.start_soon(watch_stream(tb, "m_axis_rc", completions))
+    tb.host.split = Split.EVERY_RCB
+    data = await fill_card(tb, size)
+    waits = [row for row in completions if row[0] and not row[1]]
+    assert not waits, f"{len(waits)} cycles in which completions wait"
+    for mps in (128, 256):
+        await tb.configure(mps=mps)
+        requests.clear()
+        target = tb.buffer(size)
+        await tb.c2h.run(tb.chain([Transfer(0, target.address, size)]))
+        target.expect(data)
+        # In front of the writes is the read of the descriptor.
+        ends = [cycle for cycle, row in enumerate(requests) if row == (1, 1, 1)]
+        first = next(c for c in range(ends[0] + 1, ends[1] + 1) if requests[c][0])
+        writes = requests[first : ends[-1] + 1]
+        beats = [row for row in writes if row[0] and row[1]]
+        assert len(ends) == 1 + size // mps
+        assert len(beats) == size // mps * -(-(4 + mps // 4) // lanes)
+        idle = [row for row in writes if not row[0]]
+        assert not idle, f"{len(idle)} cycles without a beat, of {len(writes)}"
 
 
 async def interrupted(tb: TB, count: int) -> None:

@@ -41,7 +41,7 @@ class Series7Adapter(wiring.Component):
     Members
     -------
     seam : In(SeamSignature)
-    pcie : Out(PortsSignature)
+    trn : Out(PortsSignature)
         `TRN_PORTS`.
 
     Raises
@@ -55,12 +55,12 @@ class Series7Adapter(wiring.Component):
             raise ValueError(f"the adapter is for TRN ports of 64 bits, not {SERIES7.width}")
         self._clock_khz = clock_khz
         super().__init__(
-            {"seam": In(SeamSignature(SERIES7)), "pcie": Out(PortsSignature(TRN_PORTS))}
+            {"seam": In(SeamSignature(SERIES7)), "trn": Out(PortsSignature(TRN_PORTS))}
         )
 
     def elaborate(self, platform):
         m = Module()
-        seam, trn = self.seam, self.pcie
+        seam, trn = self.seam, self.trn
 
         requester_id = Signal(16)
         with m.If(~trn.cfgmsgreceived):

@@ -52,14 +52,14 @@ def test_link_state_and_constants():
         for _ in range(50):
             wanted = {}
             for name, port in same.items():
-                wanted[name] = random.randrange(1 << len(getattr(dut.pcie, port)))
-                ctx.set(getattr(dut.pcie, port), wanted[name])
+                wanted[name] = random.randrange(1 << len(getattr(dut.trn, port)))
+                ctx.set(getattr(dut.trn, port), wanted[name])
             await ctx.delay(1e-9)
             link = fields(ctx.get(dut.seam.link))
             assert {name: link[name] for name in same} == wanted
             await ctx.tick()
         for name, value in constants.items():
-            assert ctx.get(getattr(dut.pcie, name)) == value, name
+            assert ctx.get(getattr(dut.trn, name)) == value, name
 
     simulate(dut, bench)
 
@@ -71,8 +71,8 @@ def test_speed_and_width_are_in_the_codes_of_link_status(speed, width):
     assert (len(link.speed), len(link.width)) == (4, 6)
 
     async def bench(ctx):
-        ctx.set(dut.pcie.cfglinkstatuscurrentspeed, speed)
-        ctx.set(dut.pcie.cfglinkstatusnegotiatedwidth, width)
+        ctx.set(dut.trn.cfglinkstatuscurrentspeed, speed)
+        ctx.set(dut.trn.cfglinkstatusnegotiatedwidth, width)
         await ctx.delay(1e-9)
         assert (ctx.get(link.speed), ctx.get(link.width)) == (speed, width)
 
@@ -83,14 +83,14 @@ def test_requester_id_is_captured_while_no_message_is_shown():
     dut = Series7Adapter(125_000)
 
     async def bench(ctx):
-        ctx.set(dut.pcie.cfgmsgdata, 0x0510)
+        ctx.set(dut.trn.cfgmsgdata, 0x0510)
         await ctx.tick()
-        ctx.set(dut.pcie.cfgmsgreceived, 1)
-        ctx.set(dut.pcie.cfgmsgdata, 0xBEEF)
+        ctx.set(dut.trn.cfgmsgreceived, 1)
+        ctx.set(dut.trn.cfgmsgdata, 0xBEEF)
         await ctx.tick().repeat(3)
         assert ctx.get(dut.seam.link.requester_id) == 0x0510
-        ctx.set(dut.pcie.cfgmsgreceived, 0)
-        ctx.set(dut.pcie.cfgmsgdata, 0x0618)
+        ctx.set(dut.trn.cfgmsgreceived, 0)
+        ctx.set(dut.trn.cfgmsgdata, 0x0618)
         await ctx.tick()
         assert ctx.get(dut.seam.link.requester_id) == 0x0618
 
@@ -111,22 +111,22 @@ def test_interrupts_go_one_at_a_time_and_are_held_until_taken():
     seen = []
 
     async def core(ctx):
-        ctx.set(dut.pcie.cfginterruptrdyn, 1)
+        ctx.set(dut.trn.cfginterruptrdyn, 1)
         await send(ctx, dut.seam.interrupt, requests, pause=lambda: random.choice((0, 0, 9)))
 
     async def block(ctx):
         while len(seen) < len(requests):
-            await ctx.tick().until(~dut.pcie.cfginterruptn)
-            held = ctx.get(dut.pcie.cfginterruptassertn), ctx.get(dut.pcie.cfginterruptdi)
+            await ctx.tick().until(~dut.trn.cfginterruptn)
+            held = ctx.get(dut.trn.cfginterruptassertn), ctx.get(dut.trn.cfginterruptdi)
             for _ in range(random.randrange(4)):
                 _, _, *now = await ctx.tick().sample(
-                    dut.pcie.cfginterruptassertn, dut.pcie.cfginterruptdi, dut.pcie.cfginterruptn
+                    dut.trn.cfginterruptassertn, dut.trn.cfginterruptdi, dut.trn.cfginterruptn
                 )
                 assert tuple(now) == (*held, 0)
-            ctx.set(dut.pcie.cfginterruptrdyn, 0)
+            ctx.set(dut.trn.cfginterruptrdyn, 0)
             await ctx.tick()
-            ctx.set(dut.pcie.cfginterruptrdyn, 1)
-            assert ctx.get(dut.pcie.cfginterruptn), "released once taken"
+            ctx.set(dut.trn.cfginterruptrdyn, 1)
+            assert ctx.get(dut.trn.cfginterruptn), "released once taken"
             seen.append(held)
 
     simulate(dut, core, block)
@@ -141,7 +141,7 @@ def test_an_interrupt_request_is_at_the_port_in_the_same_cycle():
     dut = Series7Adapter(125_000)
 
     async def bench(ctx):
-        port, request = dut.pcie, dut.seam.interrupt
+        port, request = dut.trn, dut.seam.interrupt
         ctx.set(port.cfginterruptrdyn, 1)
         await ctx.tick()
         assert ctx.get(port.cfginterruptn) == 1
@@ -166,9 +166,9 @@ def test_an_interrupt_request_is_at_the_port_in_the_same_cycle():
 def test_errors_are_pulses_and_none_comes_out_of_reset():
     dut = Series7Adapter(125_000)
     pairs = [
-        (dut.seam.timed_out, dut.pcie.cfgerrcpltimeoutn),
-        (dut.seam.unexpected, dut.pcie.cfgerrcplunexpectn),
-        (dut.seam.reads_pending, dut.pcie.cfgtrnpendingn),
+        (dut.seam.timed_out, dut.trn.cfgerrcpltimeoutn),
+        (dut.seam.unexpected, dut.trn.cfgerrcplunexpectn),
+        (dut.seam.reads_pending, dut.trn.cfgtrnpendingn),
     ]
 
     async def bench(ctx):
@@ -206,7 +206,7 @@ def test_transmit_at_the_ports(base):
     beats, tokens = [], []
 
     async def core(ctx):
-        ctx.set(dut.pcie.cfgmsgdata, 0x0100)
+        ctx.set(dut.trn.cfgmsgdata, 0x0100)
         await ctx.tick()
         packets = []
         for token, tlp in enumerate(sent):
@@ -219,11 +219,11 @@ def test_transmit_at_the_ports(base):
     async def block(ctx):
         cycle = 0
         async for _, _, data, rem, sof, eof, moved in ctx.tick().sample(
-            dut.pcie.trntd,
-            dut.pcie.trntrem,
-            dut.pcie.trntsof,
-            dut.pcie.trnteof,
-            dut.pcie.trntsrcrdy & dut.pcie.trntdstrdy,
+            dut.trn.trntd,
+            dut.trn.trntrem,
+            dut.trn.trntsof,
+            dut.trn.trnteof,
+            dut.trn.trntsrcrdy & dut.trn.trntdstrdy,
         ):
             if moved:
                 beats.append((cycle, {"data": data, "rem": rem, "sof": sof, "eof": eof}))
@@ -232,7 +232,7 @@ def test_transmit_at_the_ports(base):
     simulate(
         dut,
         core,
-        background=[block, toggle(dut.pcie.trntdstrdy, lambda: 1), watch(dut.seam.sent, tokens)],
+        background=[block, toggle(dut.trn.trntdstrdy, lambda: 1), watch(dut.seam.sent, tokens)],
     )
     assert [Tlp.parse(dwords) for dwords in from_beats([beat for _, beat in beats])] == sent
     assert [cycle for cycle, _ in beats] == list(range(2, 2 + 4 * 18 + 2))
@@ -276,26 +276,26 @@ def test_a_register_read_at_the_ports():
     beats = []
 
     async def bench(ctx):
-        ctx.set(adapter.pcie.trntdstrdy, 1)
-        ctx.set(adapter.pcie.cfgmsgdata, 0x0100)
+        ctx.set(adapter.trn.trntdstrdy, 1)
+        ctx.set(adapter.trn.cfgmsgdata, 0x0100)
         ctx.set(bus.read.data, 0x1122_3344_5566_7788)
         await ctx.tick()
         for beat in to_beats(read.dwords()):
-            ctx.set(adapter.pcie.trnrd, beat["data"])
-            ctx.set(adapter.pcie.trnrsof, beat["sof"])
-            ctx.set(adapter.pcie.trnreof, beat["eof"])
-            ctx.set(adapter.pcie.trnrbarhit, 1)
-            ctx.set(adapter.pcie.trnrsrcrdy, 1)
+            ctx.set(adapter.trn.trnrd, beat["data"])
+            ctx.set(adapter.trn.trnrsof, beat["sof"])
+            ctx.set(adapter.trn.trnreof, beat["eof"])
+            ctx.set(adapter.trn.trnrbarhit, 1)
+            ctx.set(adapter.trn.trnrsrcrdy, 1)
             await ctx.tick()
-        ctx.set(adapter.pcie.trnrsrcrdy, 0)
+        ctx.set(adapter.trn.trnrsrcrdy, 0)
         cycles = 0
         while not beats or not beats[-1]["eof"]:
             _, _, valid, *values = await ctx.tick().sample(
-                adapter.pcie.trntsrcrdy,
-                adapter.pcie.trntd,
-                adapter.pcie.trntrem,
-                adapter.pcie.trntsof,
-                adapter.pcie.trnteof,
+                adapter.trn.trntsrcrdy,
+                adapter.trn.trntd,
+                adapter.trn.trntrem,
+                adapter.trn.trntsof,
+                adapter.trn.trnteof,
             )
             cycles += 1
             if valid:
@@ -313,7 +313,7 @@ def test_non_posted_requests_are_held_back_at_the_port():
         for value in (0, 1, 0):
             ctx.set(dut.seam.target_np_ok, value)
             await ctx.delay(1e-9)
-            assert ctx.get(dut.pcie.trnrnpok) == value
+            assert ctx.get(dut.trn.trnrnpok) == value
             await ctx.tick()
 
     simulate(dut, bench)
