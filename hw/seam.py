@@ -51,12 +51,15 @@ __all__ = [
     "TargetHeader",
     "TargetKind",
     "beat",
+    "completions_abut",
 ]
 
 #: Bits of payload per beat that the engine can be built for.
 WIDTHS = (64, 128, 256)
 #: Bits of a word of the register bus, whatever the width of a beat.
 BUS_WIDTH = 64
+#: Bits of a completion's header on the link.
+COMPLETION_HEADER_BITS = 96
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,14 @@ class Block:
 def beat(header, width: int) -> data.StructLayout:
     """One beat of a stream of packets: payload of `width` bits, and the packet's header."""
     return data.StructLayout({"header": header, "data": width, "first": 1, "last": 1})
+
+
+def completions_abut(width: int) -> bool:
+    """Whether completions may come at this width without a cycle between two packets.
+
+    Where a header is longer than a beat, a cycle without payload comes before each packet.
+    """
+    return width > COMPLETION_HEADER_BITS
 
 
 class CompletionStatus(enum.Enum, shape=3):

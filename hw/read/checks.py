@@ -48,7 +48,7 @@ class CompletionChecker(wiring.Component):
     open, waiting : In(1)
         State of `tag`: completions may come; a job waits for them.
     disown : In(1)
-        `tag` is closed in this cycle, which has no first or last beat: drop the rest of its packet.
+        `tag` is closed in this cycle, which has no first beat: drop the rest of its packet.
     advance : Out(1), advanced : Out(Progress)
         With `begins`: the new progress of `tag`.
     failed : Out(1), outcome : Out(Outcome)
@@ -60,8 +60,10 @@ class CompletionChecker(wiring.Component):
     reaches : Out(1), reached : Out(PLACE_BITS)
         All bytes of the job below this placement address, as a number, are on their way to the
         memory.
+    completes : Out(1)
+        With each beat: behind its packet no more completions will come.
     close : Out(1)
-        With the last beat: no more completions will come.
+        That, with the last beat.
     unexpected : Out(1)
         With `begins`: the completion belongs to no request or does not fit it.
     beats : Out(stream of put_beat, always ready)
@@ -95,6 +97,7 @@ class CompletionChecker(wiring.Component):
                 "dwords": Out(11),
                 "reaches": Out(1),
                 "reached": Out(PLACE_BITS),
+                "completes": Out(1),
                 "close": Out(1),
                 "unexpected": Out(1),
                 "beats": Out(stream.Signature(put_beat(width, offset_bits), always_ready=True)),
@@ -175,6 +178,7 @@ class CompletionChecker(wiring.Component):
             m.d.sync += owned.eq(0)
 
         taken = Cat(C(0, 2), header.dwords)
+        final = Mux(good, complete, ~misfit)
         m.d.comb += [
             self.advance.eq(self.begins & mine & good),
             self.advanced.client.eq(expected.client),
@@ -196,7 +200,8 @@ class CompletionChecker(wiring.Component):
                 )
             ),
             self.failed.eq(self.begins & mine & self.waiting & (~good | header.poisoned)),
-            self.close.eq(self.ends & mine & Mux(good, complete, ~misfit)),
+            self.completes.eq(mine & final),
+            self.close.eq(self.ends & mine & final),
             self.unexpected.eq(self.begins & (~mine | misfit)),
         ]
 

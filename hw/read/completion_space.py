@@ -52,6 +52,10 @@ class CompletionSpace(wiring.Component):
         `JOB_BYTES`.
     fetches : int
         The first clients, whose reads are no data.
+    abut : bool
+        A job may begin in a cycle with the last beat of a completion, and another read be late or
+        closed if that is not the last completion of its request. What the last beat gives back
+        is kept beside the charges then, from the first one on.
 
     Members
     -------
@@ -63,12 +67,14 @@ class CompletionSpace(wiring.Component):
     most : In(range(capacity + 1))
         Most charges of data reads in flight, in the same way, when another one is asked for.
     taken : In(stream of Owner, always ready), job : In(ReadJob), asks : In(1)
-        A job begins, and whether it makes a request. Not in a cycle with one of the events below.
+        A job begins, and whether it makes a request. Not in a cycle with one of the events below,
+        but for `arrives` and what comes with it if packets may abut.
     tag : In(8)
-        The tag of the events below.
+        The tag of the events below, but for `arrives` if packets may abut.
     begins, arrives : In(1), lower_address : In(7), dwords : In(11)
         The first, and the last beat of a good completion of the request have left the PCIe block's
         buffer. Each completion has both, perhaps in one cycle, unless the request is closed before.
+        If packets may abut, `arrives` is that of any packet, and comes in any case.
     late : In(1)
         The read has timed out, but completions may still come.
     closed : In(1)
@@ -88,7 +94,7 @@ class CompletionSpace(wiring.Component):
         If there is not even room for one read.
     """
 
-    def __init__(self, tags: int, capacity: int, fetches: int):
+    def __init__(self, tags: int, capacity: int, fetches: int, *, abut: bool = False):
         if capacity < MOST_COMPLETIONS:
             raise ValueError(
                 f"a read of {JOB_BYTES} bytes may have {MOST_COMPLETIONS} completions, and the "
@@ -97,6 +103,7 @@ class CompletionSpace(wiring.Component):
         self._tags = tags
         self._capacity = capacity
         self._fetches = fetches
+        self._abut = abut
         super().__init__(
             {
                 "boundary_128": In(1),
@@ -156,19 +163,41 @@ class CompletionSpace(wiring.Component):
             m.d.comb += returns.eq(charge.left)
         with m.Elif(self.begins):
             m.d.comb += returns.eq(ended - (itself & ~self.arrives))
-        with m.Elif(self.arrives):
-            m.d.comb += returns.eq(itself)
-        m.d.sync += returned.eq(returns)
+        if self._abut:
+            # The completion that has begun, if it counts as one, and of which read it was then
+            begun = Signal()
+            kind = Signal(_Charge)
+            with m.If(self.begins):
+                m.d.sync += [begun.eq(itself), kind.eq(charge)]
+            with m.If(self.arrives):
+                m.d.sync += begun.eq(0)
+            released = begun & self.arrives
+            taken_off = Mux(self.begins, ended, 0)
+            written = self.begins | self.late
+        else:
+            with m.Elif(self.arrives):
+                m.d.comb += returns.eq(itself)
+            taken_off = returns
+            written = self.begins | self.arrives | self.late | self.closed
+
+        all_returns = returns
+        data_returns = Mux(charge.data, Mux(self.late, charge.left, returns), 0)
+        lost_returns = Mux(charge.lost, returns, 0)
+        if self._abut:
+            all_returns += released
+            data_returns += released & kind.data
+            lost_returns += released & kind.lost
+        m.d.sync += returned.eq(all_returns)
 
         for_data = self.taken.p.client >= self._fetches
         m.d.comb += [
             read.addr.eq(self.tag),
             write.addr.eq(Mux(self.taken.valid, self.taken.p.tag, self.tag)),
-            write.data.left.eq(Mux(self.taken.valid, needed, charge.left - returns)),
+            write.data.left.eq(Mux(self.taken.valid, needed, charge.left - taken_off)),
             write.data.wide.eq(Mux(self.taken.valid, wide, charge.wide)),
             write.data.lost.eq(~self.taken.valid & (charge.lost | self.late)),
             write.data.data.eq(Mux(self.taken.valid, for_data, charge.data & ~self.late)),
-            write.en.eq(self.taken.valid | self.begins | self.arrives | self.late | self.closed),
+            write.en.eq(self.taken.valid | written),
         ]
 
         # Completions that may come for data, without those of reads that have timed out
@@ -177,7 +206,7 @@ class CompletionSpace(wiring.Component):
         following_data = Signal.like(under_way)
         m.d.sync += [
             data_charged.eq(Mux(self.taken.valid & self.asks & for_data, needed, 0)),
-            data_returned.eq(Mux(charge.data, Mux(self.late, charge.left, returns), 0)),
+            data_returned.eq(data_returns),
             under_way.eq(following_data),
         ]
         m.d.comb += following_data.eq(under_way + data_charged - data_returned)
@@ -192,7 +221,7 @@ class CompletionSpace(wiring.Component):
         m.d.sync += [
             expected.eq(following),
             lost_charged.eq(Mux(self.late, charge.left, 0)),
-            lost_returned.eq(Mux(charge.lost, returns, 0)),
+            lost_returned.eq(lost_returns),
             lost.eq(lost + lost_charged - lost_returned),
         ]
 

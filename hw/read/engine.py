@@ -27,7 +27,7 @@ from ..records import (
     Retired,
     placement,
 )
-from ..seam import CompletionHeader, RequestHeader, beat
+from ..seam import CompletionHeader, RequestHeader, beat, completions_abut
 from .checks import CompletionChecker
 from .completion_space import MOST_COMPLETIONS, CompletionSpace
 from .issuer import Issuer
@@ -52,7 +52,8 @@ class ReadEngine(wiring.Component):
 
     `completion` is taken at full rate. Beats of a packet may have gaps between them; the first
     beats of two packets must be at least two cycles apart, so one of one beat is followed by a
-    cycle without.
+    cycle without. No job is taken in a cycle after a first beat came; where packets have a cycle
+    before them (`hw.seam.completions_abut`), nor after a last one.
 
     A completion that does not fit its request (see `CompletionChecker`) ends the job with
     UNEXPECTED_COMPLETION. An error completion ends job and request; after a poisoned one the job
@@ -161,7 +162,8 @@ class ReadEngine(wiring.Component):
         if quarantine_timeouts < 1:
             raise ValueError(f"quarantine_timeouts must be at least 1, not {quarantine_timeouts}")
         self._clients, self._fetches = clients, fetches
-        self._space = CompletionSpace(tags, capacity, fetches)
+        self._abut = completions_abut(width)
+        self._space = CompletionSpace(tags, capacity, fetches, abut=self._abut)
         self._window = ReadWindow(capacity, MOST_COMPLETIONS - 1)
         self._tags = tags
         self._timeout_cycles = timeout_cycles
@@ -197,7 +199,8 @@ class ReadEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         tags, clients = self._tags, self._clients
-        m.submodules.states = states = TagStates(tags)
+        abut = self._abut
+        m.submodules.states = states = TagStates(tags, abut=abut)
         m.submodules.issuer = issuer = Issuer(
             clients, self._fetches, self._offset_bits, self._width
         )
@@ -209,7 +212,7 @@ class ReadEngine(wiring.Component):
         m.submodules.scan = scan = TimeoutScan(
             tags, self._timeout_cycles, self._quarantine_timeouts
         )
-        m.submodules.marks = marks = InOrderMarks(tags)
+        m.submodules.marks = marks = InOrderMarks(tags, abut=abut)
         m.submodules.retirement = retirement = Retirement(clients, tags)
         m.submodules.progress = progress = memory.Memory(shape=Progress, depth=tags, init=[])
         progress_write, progress_read = progress.write_port(), progress.read_port(domain="comb")
@@ -237,12 +240,10 @@ class ReadEngine(wiring.Component):
             space.asks.eq(asks),
             space.tag.eq(states.lookup_tag),
             space.begins.eq(checker.advance),
-            space.arrives.eq(checker.arrives),
             space.lower_address.eq(checker.lower_address),
             space.dwords.eq(checker.dwords),
             space.late.eq(scan.late),
             scan.timeout_cycles.eq(self.timeout_cycles),
-            space.closed.eq(states.closed),
             issuer.room.eq(space.room),
             issuer.data_room.eq(space.data_room),
             issuer.hopeless.eq(space.hopeless),
@@ -298,13 +299,38 @@ class ReadEngine(wiring.Component):
         m.d.sync += [newest.eq(taken.p), new.eq(taken.valid)]
         too_early = new & (newest.tag == checker.tag)
 
-        # One look-up of the tag states serves completions and, in cycles without one, the scan. A
-        # job is taken when neither writes to a table. Behind a stream without a pause the scan has
-        # the look-up of a beat in the middle of a packet, for which that of the beat before counts.
-        middle, lent = ~(self.completion.p.first | self.completion.p.last), Signal()
+        # A job, the scan, and the first and last beat of a packet write to the same tables. Where
+        # there is a cycle before each packet, jobs and the scan have that. Where packets may abut,
+        # `states`, `space` and `marks` have another way for a last beat, so that jobs have one
+        # cycle in two. So has the scan, unless the packet completes its read: jobs wait for the
+        # scan, so that not all packets do so for ever.
+        incoming = self.completion.p
+        if abut:
+            hold = self.flush | scan.due | checker.begins
+            lendable = ~(incoming.first | (incoming.last & checker.completes))
+            m.d.comb += [
+                space.arrives.eq(checker.ends),
+                space.closed.eq(checker.close | scan.expired),
+                states.completed.valid.eq(checker.close),
+                states.completed.p.eq(checker.tag),
+                states.closed.eq(scan.expired),
+            ]
+        else:
+            hold = self.flush | scan.scan | checker.begins | checker.ends
+            lendable = ~(incoming.first | incoming.last)
+            m.d.comb += [
+                space.arrives.eq(checker.arrives),
+                space.closed.eq(states.closed),
+                states.closed.eq(checker.close | scan.expired),
+            ]
+
+        # One look-up of the tag states serves completions and, in cycles without one, the scan.
+        # Behind a stream without a pause the scan has that of a beat for which the one of the beat
+        # before counts.
+        lent = Signal()
         was_open, was_waiting = Signal(), Signal()
         open_ = states.lookup_waiting | states.lookup_quarantined
-        lends = middle & checker.valid & scan.due & ~scan.scan
+        lends = lendable & checker.valid & scan.due & ~scan.scan
         m.d.sync += [
             lent.eq(lends & self.completion.valid),
             was_open.eq(checker.open),
@@ -317,14 +343,13 @@ class ReadEngine(wiring.Component):
             scan.open.eq(open_),
             scan.opened.valid.eq(taken.valid),
             scan.opened.p.eq(taken.p.tag),
-            issuer.hold.eq(self.flush | scan.scan | checker.begins | checker.ends),
+            issuer.hold.eq(hold),
             checker.open.eq(Mux(lent, was_open, open_ & ~too_early)),
             checker.waiting.eq(Mux(lent, was_waiting, states.lookup_waiting)),
             checker.disown.eq(scan.expired & (checker.tag == scan.tag)),
             checker.progress.eq(progress_read.data),
             checker.tolerant.eq(self.tolerant),
             states.ended.eq(checker.failed | scan.timed_out),
-            states.closed.eq(checker.close | scan.expired),
             retirement.ended.valid.eq(states.ended),
             retirement.ended.p.tag.eq(states.lookup_tag),
             retirement.ended.p.outcome.eq(

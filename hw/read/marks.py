@@ -20,6 +20,9 @@ class InOrderMarks(wiring.Component):
     Parameters
     ----------
     tags : int
+    abut : bool
+        A job may begin in a cycle with the last beat of a packet, but not in one with a first beat,
+        nor in two cycles in a row: what the packet has reached is written in a later cycle.
 
     Members
     -------
@@ -27,8 +30,8 @@ class InOrderMarks(wiring.Component):
         A job begins, with its first byte.
     reaches : In(1), tag : In(8), client : In(4), reached : In(PLACE_BITS)
         All bytes of the tag, which is of this client, below `reached`, an address as a number, are
-        on their way. Ignored in a cycle in which a job begins: the next beat of the packet reaches
-        further.
+        on their way. Ignored in a cycle in which something else is written, unless it is the end of
+        its packet: the next beat reaches further.
     begins, ends : In(1)
         It is the first, the last beat of its packet. `tag` is that of the packet until the next one
         begins, in cycles without a beat as well.
@@ -41,8 +44,9 @@ class InOrderMarks(wiring.Component):
         written in this cycle at the latest, so that it can be read from the next one on.
     """
 
-    def __init__(self, tags: int):
+    def __init__(self, tags: int, *, abut: bool = False):
         self._tags = tags
+        self._abut = abut
         owner = stream.Signature(Owner, always_ready=True)
         super().__init__(
             {
@@ -66,10 +70,22 @@ class InOrderMarks(wiring.Component):
 
         m.submodules.table = table = memory.Memory(shape=PLACE_BITS, depth=self._tags, init=[])
         write, read = table.write_port(), table.read_port(domain="comb")
+        tag, reached, reaches, known = self.tag, self.reached, self.reaches, read.data
+        if self._abut:
+            # The end of a packet that has not been written. First beats are two cycles apart, so it
+            # is before another one has to wait.
+            waits, waiting_tag, waiting = Signal(), Signal.like(tag), Signal.like(reached)
+            with m.If(taken.valid | waits):
+                m.d.sync += waits.eq((taken.valid & waits) | (self.reaches & self.ends))
+            with m.If(self.reaches & self.ends):
+                m.d.sync += [waiting_tag.eq(tag), waiting.eq(reached)]
+            known = Mux(waits & (head.p.tag == waiting_tag), waiting, known)
+            tag, reached = Mux(waits, waiting_tag, tag), Mux(waits, waiting, reached)
+            reaches = reaches | waits
         m.d.comb += [
-            write.addr.eq(Mux(taken.valid, taken.p.tag, self.tag)),
-            write.data.eq(Mux(taken.valid, self.place.as_value(), self.reached)),
-            write.en.eq(taken.valid | self.reaches),
+            write.addr.eq(Mux(taken.valid, taken.p.tag, tag)),
+            write.data.eq(Mux(taken.valid, self.place.as_value(), reached)),
+            write.en.eq(taken.valid | reaches),
             read.addr.eq(head.p.tag),
         ]
         # Whether the packet's tag was found to be the oldest of its client. It stays that while any
@@ -82,7 +98,7 @@ class InOrderMarks(wiring.Component):
         m.d.sync += [
             oldest.eq(found | (oldest & ~self.begins)),
             self.mark.p.client.eq(head.p.client),
-            self.mark.p.place.as_value().eq(read.data),
+            self.mark.p.place.as_value().eq(known),
             self.mark.valid.eq((head.valid | at_end) & ~self.flush),
         ]
         with m.If(~head.valid | (found & at_end)):

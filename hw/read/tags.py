@@ -26,6 +26,8 @@ class TagStates(wiring.Component):
     ----------
     tags : int
         Number of tags, a power of two.
+    abut : bool
+        A tag may be `completed` in any cycle, also in one in which another one is taken, or ends.
 
     Members
     -------
@@ -41,6 +43,8 @@ class TagStates(wiring.Component):
         Waiting becomes quarantined: the job has ended. Not in a cycle in which a tag is taken.
     closed : In(1)
         No more completions will come; wins over `ended`. Nor this.
+    completed : In(stream of tag, always ready), with `abut`
+        No more completions will come for this tag; wins over `ended`. Not for a tag that is taken.
     released : In(stream of tag, always ready)
         The job of this tag has retired.
     flush : In(1)
@@ -48,8 +52,9 @@ class TagStates(wiring.Component):
     waiting, quarantined : Out(tags)
     """
 
-    def __init__(self, tags: int):
+    def __init__(self, tags: int, *, abut: bool = False):
         self._tags = tags
+        self._abut = abut
         event = stream.Signature(8, always_ready=True)
         super().__init__(
             {
@@ -65,6 +70,7 @@ class TagStates(wiring.Component):
                 "waiting": Out(tags),
                 "quarantined": Out(tags),
             }
+            | ({"completed": In(event)} if abut else {})
         )
 
     def elaborate(self, platform):
@@ -87,15 +93,17 @@ class TagStates(wiring.Component):
         busy = Signal(tags)
         free = Signal(tags)
         kept = ~changed
+        quarantines = changed & every(self.ended & ~self.closed)
+        if self._abut:
+            completed = one_hot(self.completed.p, self.completed.valid)
+            kept, quarantines = kept & ~completed, quarantines & ~completed
         lost = self.waiting & every(self.flush)
         m.d.sync += [
             busy.eq((busy | (changed & every(taken))) & ~released & ~every(self.flush)),
             self.waiting.eq(
                 ((self.waiting & kept) | (changed & every(taken & self.wait))) & ~every(self.flush)
             ),
-            self.quarantined.eq(
-                ((self.quarantined | lost) & kept) | (changed & every(self.ended & ~self.closed))
-            ),
+            self.quarantined.eq(((self.quarantined | lost) & kept) | quarantines),
         ]
         m.d.comb += [
             self.lookup_waiting.eq(self.waiting.bit_select(self.lookup_tag[:width], 1)),

@@ -16,7 +16,7 @@ from .rings import Copy, Inbound, Outbound
 from .rotators import Get, Put
 from .shares import Shares
 from .solve import design
-from .space import Space
+from .space import AbuttingSpace, Space
 from .splitter import Pieces
 from .tags import Order, Tags
 from .tickets import Tickets
@@ -32,6 +32,7 @@ PROPERTIES: dict[str, type[Property]] = {
     "tickets": Tickets,
     "pieces": Pieces,
     "space": Space,
+    "abutting-space": AbuttingSpace,
     "tags": Tags,
     "window": Window,
     "arbiter": Arbiter,

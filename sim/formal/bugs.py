@@ -291,7 +291,7 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "what was given back is not given back again",
             "hw/read/completion_space.py",
-            "charge.left - returns)",
+            "charge.left - taken_off)",
             "charge.left)",
         ),
         Edit(
@@ -305,6 +305,26 @@ BUGS: dict[str, list[Edit]] = {
             "hw/read/completion_space.py",
             "self.room.eq(following <= self._capacity - most)",
             "self.room.eq(following < self._capacity)",
+        ),
+    ],
+    "abutting-space": [
+        Edit(
+            "what was given back is not given back again",
+            "hw/read/completion_space.py",
+            "taken_off = Mux(self.begins, ended, 0)",
+            "taken_off = 0",
+        ),
+        Edit(
+            "a last beat gives back what its completion counts as",
+            "hw/read/completion_space.py",
+            "begun.eq(itself)",
+            "begun.eq(1)",
+        ),
+        Edit(
+            "a completion counts until its last beat, whatever became of its read",
+            "hw/read/completion_space.py",
+            "released = begun & self.arrives",
+            "released = begun & self.arrives & ~self.closed",
         ),
     ],
     "arbiter": [

@@ -12,7 +12,7 @@ from hw.records import JOB_BYTES
 
 from .property import Property
 
-__all__ = ["Space"]
+__all__ = ["AbuttingSpace", "Space"]
 
 
 class Space(Property):
@@ -27,17 +27,22 @@ class Space(Property):
     and closed.
     """
 
-    TAGS, CAPACITY = 3, 13
+    TAGS, CAPACITY, ABUT = 3, 13, False
 
     def __init__(self):
-        super().__init__(CompletionSpace(4, self.CAPACITY, fetches=1))
+        super().__init__(CompletionSpace(4, self.CAPACITY, fetches=1, abut=self.ABUT))
 
     def _state(self, m):
         block = self.block
         taken, job, tag = block.taken, block.job, block.tag
         data = self.free(1, "data")
         asked = taken.valid & block.asks
-        event = block.begins | block.arrives | block.late | block.closed
+        event = block.begins | block.late | block.closed
+        # What the completion that has begun counts as beside the charges, and of which read it was.
+        begun = self.inside("begun") if self.ABUT else Const(0)
+        begun_late, begun_data = Signal(), Signal()
+        if not self.ABUT:
+            event |= block.arrives
         # The completion that has begun: what does not change until its end.
         place, dwords, drains = Signal(7), Signal(11), Signal(self.TAGS)
         with m.If(block.begins):
@@ -56,8 +61,11 @@ class Space(Property):
             Assume(
                 ~block.arrives
                 | block.begins
+                | self.ABUT
                 | (block.lower_address == place) & (block.dwords == dwords)
             ),
+            Assume(~block.begins | ~begun),
+            Assume(~(block.late & block.closed)),
             Assert((drains & (drains - 1)[: self.TAGS]) == 0),
             Assume(data == (taken.payload.client >= 1)),
         ]
@@ -76,21 +84,21 @@ class Space(Property):
             end = (begin + came)[:11]
             drain = drains[number]
             comes, ends = here & block.begins, here & block.arrives
+            if self.ABUT:
+                ends = (comes | drain) & block.arrives
             open_ = (left != 0) | drain
             rest = Mux(comes, Mux(came < left, left - came, 0), left)
             m.d.comb += [
                 Assume(~begins | ~open_),
                 Assume(~(here & event) | open_),
-                Assume(
-                    ~(here & block.late) | ~(block.begins | block.arrives | block.closed | late)
-                ),
+                Assume(~(here & block.late) | ~(block.begins | ends | block.closed | late)),
                 Assume(~comes | (left != 0)),
                 Assume(~ends | comes | drain),
                 Assume(~comes | (block.lower_address == begin)),
                 # No more dwords than are missing.
                 Assume(~comes | (came < left + 4)),
                 Assume(~comes | (came >= left) | ((end[:6] == 0) & (~boundary | ~end[6]))),
-                Assume(~ends | (rest != 0) | block.closed),
+                Assume(~ends | (rest != 0) | (here & block.closed)),
             ]
             with m.If(here & block.closed):
                 m.d.sync += [left.eq(0), drain.eq(0)]
@@ -112,7 +120,7 @@ class Space(Property):
             m.d.comb += [
                 Assert(left <= JOB_BYTES),
                 # What a job that makes no request leaves there counts for nobody.
-                Assert(~open_ | (word[:4] == may_come + drain)),
+                Assert(~open_ | (word[:4] == may_come + (drain & ~begun))),
                 Assert(~open_ | (word[4] == boundary)),
                 Assert(~open_ | (word[5] == late)),
                 Assert(~open_ | (word[6] == of_data & ~late)),
@@ -125,9 +133,20 @@ class Space(Property):
                     & (~boundary | ~begin[6])
                 ),
             ]
-            charges.append(may_come + drain)
-            lost.append(Mux(late, may_come + drain, 0))
-            under_way.append(Mux(of_data & ~late, may_come + drain, 0))
+            if self.ABUT:
+                m.d.comb += Assert(~drain | begun | (left == 0))
+                with m.If(comes):
+                    m.d.sync += [begun_late.eq(late), begun_data.eq(of_data & ~late)]
+            charged = may_come + (drain & ~begun)
+            charges.append(charged)
+            lost.append(Mux(late, charged, 0))
+            under_way.append(Mux(of_data & ~late, charged, 0))
+        charges.append(begun)
+        lost.append(begun & begun_late)
+        under_way.append(begun & begun_data)
+        if self.ABUT:
+            kind = self.inside("kind")
+            m.d.comb += Assert(~begun | ((kind[5] == begun_late) & (kind[6] == begun_data)))
         total = Signal(8)
         following = self.inside("following")
         gone = self.inside("lost") + self.inside("lost_charged") - self.inside("lost_returned")
@@ -149,3 +168,13 @@ class Space(Property):
             ~block.room & block.data_room,
             self.past(m, block.hopeless) & ~block.hopeless & block.room,
         )
+
+
+class AbuttingSpace(Space):
+    """The same where packets may abut: what a last beat gives back is kept beside the charges.
+
+    A job may be taken with a last beat, another read be late or closed; and a read be closed whose
+    completion has begun, which still counts until its last beat.
+    """
+
+    ABUT = True

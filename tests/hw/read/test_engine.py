@@ -10,7 +10,7 @@ import pytest
 from hw.read.engine import ReadEngine
 from hw.read.issuer import EXTRA_BYTES
 from hw.records import Outcome
-from hw.seam import WIDTHS
+from hw.seam import WIDTHS, completions_abut
 from tests.hw.helpers import seeded
 from tests.hw.read.completions import packet_of, smallest, split
 from tests.hw.read.engine_bench import RETIRES, Bench
@@ -224,7 +224,9 @@ def test_issue_rate():
         (64, 64, True, 10, 64),
         (512, 512, True, 66, 64),
         (512, 64, False, 4, 128),
+        (512, 64, False, 2, 256),
         (512, 128, False, 4, 256),
+        (512, 256, False, 8, 256),
     ],
 )
 def test_completions_without_a_bubble(length, payload, header_cycles, cycles, width):
@@ -246,6 +248,83 @@ def test_completions_without_a_bubble(length, payload, header_cycles, cycles, wi
         idle_after_last = cycles - payload // bench.lanes
         assert busy == count * (length // payload) * cycles - idle_after_last
         assert jobs[-1].retired - bench.beats[-1] == RETIRES + bench.late
+
+    bench.run(test)
+
+
+def nobody(bench, beats: int, packets: int):
+    """Completions of so many beats, for a tag that has no request, as close as they can come."""
+    bench.answer([packet_of(255, 0, beats * bench.lanes, 4096) for _ in range(packets)])
+
+
+@pytest.mark.parametrize("beats", [1, 2, 3, 8])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_job_waits_for_no_stream(beats, width):
+    """It is taken with the next beat that is not a packet's first, or in a cycle without; at 64
+    bits, where there is one before each packet, not with the last beat either."""
+    bench = Bench(1, 32, manual=True, width=width, header_cycles=not completions_abut(width))
+
+    async def test(bench):
+        nobody(bench, beats, 200)
+        await bench.step(16)
+        waits = set()
+        for number in range(16):
+            job = bench.submit(0, 64 * number, 64, 64 * number)
+            begin = bench.cycle
+            await bench.until(lambda job=job: job.taken is not None, 16)
+            assert bench.answers, "the stream has ended"
+            waits.add(job.taken - begin)
+            await bench.step(5 + number % 3)
+        assert max(waits) == (1 if beats != 2 or completions_abut(width) else 2)
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize("beats", [1, 2, 8])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_timeout_waits_for_no_stream(beats, width):
+    """All tags are scanned as without a stream, each two cycles later at most, or one."""
+    tags, timeout = 16, 512
+    seen = []
+    for stream in (False, True):
+        knobs = {"manual": True, "header_cycles": not completions_abut(width)}
+        bench = Bench(1, tags, None, timeout, 1, width=width, **knobs)
+
+        async def test(bench, stream=stream):
+            for number in range(tags):
+                bench.submit(0, 64 * number, 64, 64 * number)
+            await bench.until(lambda: len(bench.requests) == tags)
+            if stream:
+                nobody(bench, beats, 8 * timeout)
+            await bench.drain()
+            await bench.until(lambda: not bench.get(bench.dut.quarantined))
+            assert not stream or bench.answers, "the stream has ended"
+            seen.append([*bench.timed_out, bench.cycle])
+
+        bench.rng = seeded()
+        bench.run(test)
+    late = [with_stream - without for without, with_stream in zip(*seen, strict=True)]
+    assert len(late) == tags + 1 and max(late) <= (1 if completions_abut(width) else 2)
+
+
+@pytest.mark.parametrize("width", [width for width in WIDTHS if completions_abut(width)])
+def test_a_full_stream(width):
+    """Jobs begin, and end, with every packet; nothing is told of too early, too late or twice."""
+    knobs = {"rng": seeded(), "latency": (5, 60), "reorder": True, "max_payload": 64}
+    bench = Bench(4, 32, fetches=2, width=width, **knobs)
+
+    async def test(bench):
+        rng, lanes = bench.rng, bench.lanes
+        jobs, places = [], [0] * 4
+        for _ in range(600):
+            client = rng.randrange(4)
+            length = rng.choice([4, lanes, 2 * lanes, rng.randint(1, 64), 64, 128])
+            address = 4096 * rng.randrange(64) + 64 * rng.randrange(60) + rng.randrange(4)
+            jobs.append(bench.submit(client, address, length, places[client]))
+            places[client] = bench.further(places[client], length + rng.randrange(3))
+        await bench.drain()
+        assert all(job.outcome == Outcome.OK for job in jobs)
+        assert not bench.unexpected
 
     bench.run(test)
 
