@@ -185,7 +185,7 @@ class Core(wiring.Component):
                 "timeout_cycles": In(range(cycles + 1), init=cycles),
                 "active": Out(1),
                 "waits_for": Out(32),
-                "user": Out(UserPorts()).array(config.outside),
+                "user": Out(UserPorts(block.width)).array(config.outside),
                 "owners": In(OwnerSignature()).array(owners),
             }
         )

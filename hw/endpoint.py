@@ -60,7 +60,7 @@ def user_ports(config: CoreConfig) -> tuple[Port, ...]:
     return tuple(
         Port(name, "o" if member.flow == Out else "i", Shape.cast(member.shape).width, doc)
         for number in range(config.outside)
-        for name, member, doc, _ in flat_ports(number)
+        for name, member, doc, _ in flat_ports(number, SERIES7.width)
     )
 
 
@@ -126,7 +126,7 @@ class Endpoint(wiring.Component):
             if self._config.verilog:
                 m.submodules[f"user{number}"] = user_module(self._config.user, ports)
                 continue
-            for name, member, _, (interface, part) in flat_ports(number):
+            for name, member, _, (interface, part) in flat_ports(number, SERIES7.width):
                 inner, outer = getattr(getattr(ports, interface), part), getattr(self, name)
                 m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
         return m

@@ -15,7 +15,7 @@ from peerdma import regs
 
 from ..parts.queue import Queue
 from ..registers.window import RegisterPort
-from .ring import USER_WIDTH, stream_beat
+from .ring import stream_beat
 
 __all__ = ["AxiStream", "FromAxiStream", "StreamResetPort", "ToAxiStream", "UserPorts"]
 
@@ -71,6 +71,11 @@ class StreamResetPort(wiring.Signature):
 class UserPorts(wiring.Signature):
     """All that a pair's user logic is connected to, from the core's side.
 
+    Parameters
+    ----------
+    width : int
+        Bits of a beat of the streams.
+
     Members
     -------
     axis : Out(StreamResetPort)
@@ -104,12 +109,12 @@ class UserPorts(wiring.Signature):
         "reg_rdata": "what was read in the cycle before",
     }
 
-    def __init__(self):
+    def __init__(self, width: int):
         super().__init__(
             {
                 "axis": Out(StreamResetPort()),
-                "m_axis_h2c": Out(AxiStream(USER_WIDTH)),
-                "s_axis_c2h": In(AxiStream(USER_WIDTH)),
+                "m_axis_h2c": Out(AxiStream(width)),
+                "s_axis_c2h": In(AxiStream(width)),
                 "reg": Out(RegisterPort((regs.USER_BLOCK_SIZE - 1).bit_length())),
             }
         )

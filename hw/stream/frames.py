@@ -8,13 +8,9 @@ from amaranth.lib.wiring import In, Out
 from peerdma import regs
 
 from .crc import Crc32
-from .ring import USER_WIDTH, StreamBeat
+from .ring import stream_beat
 
 __all__ = ["FrameRecorder"]
-
-#: Bytes of a record that leave in one beat, a word.
-_BYTES = USER_WIDTH // 8
-_WORDS = regs.FRAME_RECORD.itemsize // _BYTES
 
 
 class FrameRecorder(wiring.Component):
@@ -24,18 +20,21 @@ class FrameRecorder(wiring.Component):
     the data, through the same ring by the same channel, wherever the descriptors say: whatever
     holds for data, from back-pressure to the order of writes, holds for them.
 
-    No latency. A beat passes as `Crc32` lets it, and a record takes four cycles.
+    No latency. A beat passes as `Crc32` lets it. A record takes as many cycles as it has words of
+    a beat's width: four of 64 bits, two of 128, or one of 256.
 
     Parameters
     ----------
     lanes : int
-        Bytes of a full beat of the frames, 4 or 8.
+        Bytes of a full beat of the frames, 4, 8, 16 or 32.
+    width : int
+        Bits of a beat: 64, 128 or 256.
 
     Members
     -------
-    i : In(stream of StreamBeat)
+    i : In(stream of stream_beat)
         Frames; `last` ends one.
-    o : Out(stream of StreamBeat)
+    o : Out(stream of stream_beat)
         Here it ends frames and records.
     enable : In(1)
         Send the record of the frame whose last beat passes in this cycle. Its CRC is right if this
@@ -44,15 +43,15 @@ class FrameRecorder(wiring.Component):
         Time. A record has that of the cycle in which the first beat of its frame was offered, but
         not before the frame ahead of it had left with its record.
     dropped : In(32)
-        The number of frames dropped so far, taken when the record is sent.
+        The number of frames dropped so far, taken when that word of the record is sent.
     """
 
-    def __init__(self, lanes: int):
-        self._lanes = lanes
+    def __init__(self, lanes: int, *, width: int):
+        self._lanes, self._width = lanes, width
         super().__init__(
             {
-                "i": In(stream.Signature(StreamBeat)),
-                "o": Out(stream.Signature(StreamBeat)),
+                "i": In(stream.Signature(stream_beat(width))),
+                "o": Out(stream.Signature(stream_beat(width))),
                 "enable": In(1),
                 "cycles": In(64),
                 "dropped": In(32),
@@ -61,7 +60,7 @@ class FrameRecorder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.crc = crc = Crc32(self._lanes)
+        m.submodules.crc = crc = Crc32(self._lanes, width=self._width)
         passed, sink = crc.o, self.o.payload
         # Of the frame that passes, or whose record is sent.
         number = Signal(31)
@@ -71,7 +70,15 @@ class FrameRecorder(wiring.Component):
         open_ = Signal()
         #: its record is sent, word by word
         recording = Signal()
-        word = Signal(range(_WORDS))
+        words = self._words(
+            cycles=begun,
+            reserved=begun,
+            bytes=length,
+            dropped=self.dropped,
+            crc=crc.value,
+            number=Cat(number, Const(1, 1)),
+        )
+        word = Signal(range(len(words)))
         m.d.comb += [
             crc.enable.eq(self.enable),
             crc.i.payload.eq(self.i.payload),
@@ -82,24 +89,23 @@ class FrameRecorder(wiring.Component):
             sink.eq(passed.payload),
         ]
         with m.If(recording):
-            m.d.comb += [sink.count.eq(_BYTES), sink.last.eq(word == _WORDS - 1)]
-        # A multiplexer of four inputs, spelt out so that each of its bits becomes one LUT. What is
-        # reserved is the word before it, once more.
-        words = _words(
-            cycles=begun,
-            bytes=length,
-            dropped=self.dropped,
-            crc=crc.value,
-            number=Cat(number, Const(1, 1)),
-        )
+            m.d.comb += [
+                sink.count.eq(self._width // 8),
+                sink.last.eq(word == len(words) - 1),
+            ]
+        # A multiplexer of four inputs, spelt out so that each of its bits becomes one LUT. Of four
+        # words the first two are the same.
+        sources = [passed.payload.data, *words[-3:]]
+        sources += sources[-1:] * (4 - len(sources))
+        place = Mux(word == 0, 1, word) if len(words) == 4 else word + 1
         select = Signal(2)
         m.d.comb += [
-            select.eq(Mux(recording, Mux(word == 0, 1, word), 0)),
+            select.eq(Mux(recording, place, 0)),
             sink.data.eq(
                 Mux(
                     select[1],
-                    Mux(select[0], words[3], words[2]),
-                    Mux(select[0], words[0], passed.payload.data),
+                    Mux(select[0], sources[3], sources[2]),
+                    Mux(select[0], sources[1], sources[0]),
                 )
             ),
         ]
@@ -119,12 +125,9 @@ class FrameRecorder(wiring.Component):
             m.d.sync += [recording.eq(0), open_.eq(0), length.eq(0), number.eq(number + 1)]
         return m
 
-
-def _words(**values: Value) -> list[Value | None]:
-    """The words of a record; None for what is reserved."""
-    words: list[list[Value]] = [[] for _ in range(_WORDS)]
-    for name, (dtype, offset) in regs.FRAME_RECORD.fields.items():
-        if name in values:
-            assert len(values[name]) == 8 * dtype.itemsize, name
-            words[offset // _BYTES].append(values[name])
-    return [Cat(*parts) if parts else None for parts in words]
+    def _words(self, **values: Value) -> list[Value]:
+        """A record with these values, in words of a beat's width."""
+        fields = regs.FRAME_RECORD.fields
+        assert all(len(values[name]) == 8 * dtype.itemsize for name, (dtype, _) in fields.items())
+        record = Cat(values[name] for name in fields)
+        return [record[at : at + self._width] for at in range(0, len(record), self._width)]

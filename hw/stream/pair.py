@@ -41,7 +41,7 @@ class StreamPair(wiring.Component):
     inbound, outbound : int
         Ring sizes in bytes; `PassThrough` has no outbound ring.
     width : int
-        Bits of a word of the rings. A user block has 64 bits in a beat all the same.
+        Bits of a word of the rings, and of a beat of the stream.
     recorded : bool
         The frames of a `FrameBlock` can have records.
 
@@ -84,7 +84,7 @@ class StreamPair(wiring.Component):
             self._path = CopyRing(inbound, pair=number, width=width)
         else:
             self._path = UserPath(
-                user(),
+                user(width),
                 number=number,
                 inbound=inbound,
                 outbound=outbound,
@@ -92,7 +92,7 @@ class StreamPair(wiring.Component):
                 recorded=self.recorded,
             )
         always = {"always_ready": True}
-        ports = {"ports": Out(UserPorts())} if issubclass(user, Axis) else {}
+        ports = {"ports": Out(UserPorts(width))} if issubclass(user, Axis) else {}
         super().__init__(
             {
                 "bus": In(BusSignature()),

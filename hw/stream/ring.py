@@ -29,17 +29,15 @@ from .link import ReservationSignature
 from .space import ReadSpace, WriteSpace
 
 __all__ = [
-    "USER_WIDTH",
     "CopyRing",
     "InboundRing",
     "OutboundRing",
-    "StreamBeat",
     "stream_beat",
 ]
 
 
 def stream_beat(width: int) -> data.StructLayout:
-    """Bytes of a user stream, in memory order from lane 0: up to `width` bits of them.
+    """Bytes of a user stream, in memory order from lane 0: up to `width` bits, those of the core.
 
     Members: `data`; `count`, how many bytes are valid, from 1 on, and fewer than a beat has only
     where the source of the stream pauses or ends; `last`, the last beat of a packet, which means
@@ -47,12 +45,6 @@ def stream_beat(width: int) -> data.StructLayout:
     beat with `last` and a `count` of 0.
     """
     return data.StructLayout({"data": width, "count": range(width // 8 + 1), "last": 1})
-
-
-#: Bits of a beat between a ring and a user block, at any width of the engine.
-USER_WIDTH = 64
-#: Such a beat.
-StreamBeat = stream_beat(USER_WIDTH)
 
 
 class InboundRing(wiring.Component):
@@ -67,9 +59,7 @@ class InboundRing(wiring.Component):
     size : int
         Bytes, a power of two.
     width : int
-        Bits of a word.
-    beat : int
-        Bits of a beat, no more than of a word.
+        Bits of a word, and of a beat.
 
     Members
     -------
@@ -85,10 +75,10 @@ class InboundRing(wiring.Component):
     #: beats between memory and sink, to cover the read latency
     _DEPTH = 4
 
-    def __init__(self, size: int, *, width: int, beat: int):
+    def __init__(self, size: int, *, width: int):
         self._space = ReadSpace(size)
         self._size = size
-        self._width, self._beat = width, beat
+        self._width = width
         super().__init__(
             {
                 "reservation": In(ReservationSignature()),
@@ -97,14 +87,14 @@ class InboundRing(wiring.Component):
                 "gap": In(1),
                 "drain": In(1),
                 "flush": In(1),
-                "beats": Out(stream.Signature(stream_beat(beat))),
+                "beats": Out(stream.Signature(stream_beat(width))),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         bits = (self._size - 1).bit_length()
-        lanes = self._beat // 8
+        lanes = self._width // 8
         m.submodules.memory = banks = Banks(self._size, self._width)
         m.submodules.get = get = Get(self._width, bits)
         wiring.connect(m, wiring.flipped(self.placement), banks.write)
@@ -121,7 +111,7 @@ class InboundRing(wiring.Component):
         ]
 
         m.submodules.queue = queue = ResetInserter(self.flush)(
-            Queue(stream_beat(self._beat), self._DEPTH)
+            Queue(stream_beat(self._width), self._DEPTH)
         )
         here = Signal.like(left)
         full = Signal()
@@ -169,9 +159,7 @@ class OutboundRing(wiring.Component):
     pair : int
         Number of the pair, for its placement addresses.
     width : int
-        Bits of a word.
-    beat : int
-        Bits of a beat, no more than of a word.
+        Bits of a word, and of a beat.
 
     Members
     -------
@@ -182,13 +170,13 @@ class OutboundRing(wiring.Component):
         For the writer, from the cycle after the ring was ready; rows count modulo the size.
     """
 
-    def __init__(self, size: int, *, pair: int = 0, width: int, beat: int):
+    def __init__(self, size: int, *, pair: int = 0, width: int):
         self._space = WriteSpace(size, pair=pair)
         self._size = size
-        self._width, self._beat = width, beat
+        self._width = width
         super().__init__(
             {
-                "beats": In(stream.Signature(stream_beat(beat))),
+                "beats": In(stream.Signature(stream_beat(width))),
                 "reservation": In(ReservationSignature()),
                 "released": In(1),
                 "read": In(ReadPortSignature(width)),
@@ -199,7 +187,7 @@ class OutboundRing(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bits = (self._size - 1).bit_length()
-        lanes = self._beat // 8
+        lanes = self._width // 8
         m.submodules.memory = banks = Banks(self._size, self._width)
         m.submodules.put = put = Put(self._width, bits)
         wiring.connect(m, put.o, banks.write)

@@ -15,7 +15,7 @@ from ..registers.window import RegisterWindow
 from .axi_stream import UserPorts
 from .frames import FrameRecorder
 from .link import ReservationSignature
-from .ring import USER_WIDTH, InboundRing, OutboundRing
+from .ring import InboundRing, OutboundRing
 from .user_blocks import Axis
 
 __all__ = ["UserPath"]
@@ -34,7 +34,7 @@ class UserPath(wiring.Component):
     inbound, outbound : int
         Ring sizes in bytes.
     width : int
-        Bits of a word of the rings.
+        Bits of a word of the rings, and of a beat of the stream.
 
     Members
     -------
@@ -61,10 +61,11 @@ class UserPath(wiring.Component):
         self._user = user
         self._recorded = recorded
         self._number = number
-        self._inbound = InboundRing(inbound, width=width, beat=USER_WIDTH)
-        self._outbound = OutboundRing(outbound, pair=number, width=width, beat=USER_WIDTH)
+        self._width = width
+        self._inbound = InboundRing(inbound, width=width)
+        self._outbound = OutboundRing(outbound, pair=number, width=width)
         always = {"always_ready": True}
-        ports = {"ports": Out(UserPorts())} if isinstance(user, Axis) else {}
+        ports = {"ports": Out(UserPorts(width))} if isinstance(user, Axis) else {}
         super().__init__(
             {
                 "bus": In(BusSignature()),
@@ -94,7 +95,7 @@ class UserPath(wiring.Component):
         wiring.connect(m, wiring.flipped(self.writes), outbound.reservation)
         wiring.connect(m, wiring.flipped(self.read), outbound.read)
         if self._recorded:
-            recorder = FrameRecorder(user.LANES)
+            recorder = FrameRecorder(user.frame_lanes, width=self._width)
             m.submodules.recorder = ResetInserter(self.flush)(recorder)
             wiring.connect(m, user.o, recorder.i)
             wiring.connect(m, recorder.o, outbound.beats)

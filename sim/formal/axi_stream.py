@@ -23,7 +23,7 @@ class AxiStreamPorts(Property):
     reach = 26
 
     def __init__(self):
-        super().__init__(Axis())
+        super().__init__(Axis(64))
 
     def _state(self, m):
         block, inside = self.block, self.inside

@@ -24,7 +24,7 @@ class Frames(Property):
     """
 
     def __init__(self):
-        super().__init__(FrameRecorder(_LANES))
+        super().__init__(FrameRecorder(_LANES, width=8 * _BYTES))
 
     def _state(self, m):
         block, inside = self.block, self.inside

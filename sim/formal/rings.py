@@ -49,7 +49,7 @@ class Inbound(Property):
     """
 
     def __init__(self):
-        super().__init__(InboundRing(SIZE, width=WIDTH, beat=WIDTH))
+        super().__init__(InboundRing(SIZE, width=WIDTH))
 
     def _state(self, m):
         block, inside = self.block, self.inside
@@ -138,7 +138,7 @@ class Outbound(Property):
     depth = 1
 
     def __init__(self):
-        super().__init__(OutboundRing(SIZE, width=WIDTH, beat=WIDTH))
+        super().__init__(OutboundRing(SIZE, width=WIDTH))
 
     def _state(self, m):
         block, inside = self.block, self.inside

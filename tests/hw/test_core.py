@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 
 from hw.core import Core, CoreConfig
@@ -66,23 +66,31 @@ def test_data_goes_to_the_card_and_back(user, width):
     assert model.memory[DESTINATION:] == after
 
 
+#: Bytes of a frame of `Counting`: of no width whole beats.
+FRAME = 75
+
+
 class Counting(FrameBlock):
-    """Frames of 20 bytes: 64-bit numbers that go on from frame to frame, half of every third."""
+    """Frames whose bytes count, each frame from 1 more than the one before."""
 
     NAME, RATIO = "TEST", (0, 1)
 
     def elaborate(self, platform):
         m = Module()
-        beat, place = self.o.payload, Signal(range(3))
+        beat, place, number = self.o.payload, Signal(range(FRAME)), Signal(8)
+        left = FRAME - place
         m.d.comb += [
             self.o.valid.eq(1),
             self.i.ready.eq(1),
             self.dropped.eq(77),
-            beat.last.eq(place == 2),
-            beat.count.eq(Mux(beat.last, 4, 8)),
+            beat.data.eq(Cat((number + place + n)[:8] for n in range(self.lanes))),
+            beat.last.eq(left <= self.lanes),
+            beat.count.eq(Mux(beat.last, left, self.lanes)),
         ]
         with m.If(self.o.ready):
-            m.d.sync += [beat.data.eq(beat.data + 1), place.eq(Mux(beat.last, 0, place + 1))]
+            m.d.sync += place.eq(Mux(beat.last, 0, place + self.lanes))
+            with m.If(beat.last):
+                m.d.sync += number.eq(number + 1)
         return m
 
 
@@ -90,7 +98,7 @@ class Counting(FrameBlock):
 def test_frames_have_records_where_descriptors_say(width):
     """Of a frame in one piece, and of one in two; each is one write, behind those of the data."""
     model = SeamModel(Core(block_of(width), replace(SMALL, user=Counting)), BASE, 0x4000)
-    places = [(0x1003, 20), (0x2020, 32), (0x1101, 7), (0x1200, 13), (0x2FE0, 32)]
+    places = [(0x1003, FRAME), (0x2020, 32), (0x1101, 7), (0x1205, FRAME - 7), (0x2FE0, 32)]
 
     async def bench(ctx):
         await model.link_up(ctx)
@@ -108,10 +116,9 @@ def test_frames_have_records_where_descriptors_say(width):
         for number, (data, record) in enumerate(
             ((found[0], found[1]), (found[2] + found[3], found[4]))
         ):
-            beats = range(3 * number, 3 * number + 3)
-            assert data == b"".join(beat.to_bytes(8, "little") for beat in beats)[:20]
+            assert data == bytes(range(number, number + FRAME))
             cycles, _, *rest = np.frombuffer(record, regs.FRAME_RECORD)[0].item()
-            assert rest == [20, 77, zlib.crc32(data), regs.FRAME_NUMBER_VALID | number]
+            assert rest == [FRAME, 77, zlib.crc32(data), regs.FRAME_NUMBER_VALID | number]
             # Both are there before the run begins.
             assert clock - 20 < cycles < clock + 200
 

@@ -11,7 +11,6 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..axi_stream import AxiStream, FromAxiStream, StreamResetPort, ToAxiStream, UserPorts
-from ..ring import USER_WIDTH
 from .base import UserBlock
 
 __all__ = ["Axis", "flat_ports", "user_module", "verilog_block"]
@@ -52,9 +51,14 @@ class Axis(UserBlock):
     MODULE: ClassVar[str] = ""
     RESET_CYCLES: ClassVar[int] = 16
 
-    axis: Out(StreamResetPort())
-    m_axis_h2c: Out(AxiStream(USER_WIDTH))
-    s_axis_c2h: In(AxiStream(USER_WIDTH))
+    def __init__(self, width: int):
+        self._width = width
+        super().__init__(
+            width,
+            axis=Out(StreamResetPort()),
+            m_axis_h2c=Out(AxiStream(width)),
+            s_axis_c2h=In(AxiStream(width)),
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -64,14 +68,14 @@ class Axis(UserBlock):
         with m.If(~on):
             m.d.sync += [cycles.eq(cycles + 1), on.eq(cycles == self.RESET_CYCLES - 1)]
 
-        m.submodules.outwards = outwards = ToAxiStream(USER_WIDTH)
+        m.submodules.outwards = outwards = ToAxiStream(self._width)
         wiring.connect(m, outwards.o, wiring.flipped(self.m_axis_h2c))
         m.d.comb += [
             outwards.i.payload.eq(self.i.payload),
             outwards.i.valid.eq(self.i.valid & on),
             self.i.ready.eq(outwards.i.ready & on),
         ]
-        m.submodules.inwards = inwards = FromAxiStream(USER_WIDTH)
+        m.submodules.inwards = inwards = FromAxiStream(self._width)
         wiring.connect(m, inwards.o, wiring.flipped(self.o))
         source, sink = self.s_axis_c2h, inwards.i
         m.d.comb += [
@@ -88,7 +92,7 @@ def verilog_block(path: Path) -> type[Axis]:
     """A block whose logic is the Verilog module in a file that is named as the module.
 
     The module has the ports ``clk`` and, as the other side of `UserPorts`, ``axis_aresetn``,
-    ``s_axis_h2c_t...``, ``m_axis_c2h_t...`` and ``reg_...``.
+    ``s_axis_h2c_t...``, ``m_axis_c2h_t...`` and ``reg_...``. Its streams are as wide as the core's.
 
     Raises
     ------
@@ -106,12 +110,14 @@ def verilog_block(path: Path) -> type[Axis]:
     return type(name, (Axis,), {"__doc__": f"`{name}`", "VERILOG": path, "MODULE": name})
 
 
-def flat_ports(number: int) -> Iterator[tuple[str, wiring.Member, str, tuple[str, str]]]:
+def flat_ports(
+    number: int, width: int
+) -> Iterator[tuple[str, wiring.Member, str, tuple[str, str]]]:
     """The ports of pair `number`: name in Verilog, member, text for people, path in `UserPorts`.
 
     A name has the pair's number behind the interface's: ``m_axis_h2c0_tdata``.
     """
-    for (interface, name), member in UserPorts().flat_members():
+    for (interface, name), member in UserPorts(width).flat_members():
         doc = UserPorts.DOCS[f"{interface}_{name}"]
         yield f"{interface}{number}_{name}", member, doc, (interface, name)
 
@@ -119,7 +125,7 @@ def flat_ports(number: int) -> Iterator[tuple[str, wiring.Member, str, tuple[str
 def user_module(user: type[Axis], ports) -> Instance:
     """The module of a block with `VERILOG`, connected to a pair's `UserPorts`."""
     pins = {"i_clk": ClockSignal()}
-    for (interface, name), member in UserPorts().flat_members():
+    for (interface, name), member in ports.signature.flat_members():
         way = "i" if member.flow == wiring.Out else "o"
         pins[f"{way}_{_PREFIXES[interface]}_{name}"] = getattr(getattr(ports, interface), name)
     return Instance(user.MODULE, **pins)

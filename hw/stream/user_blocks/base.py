@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..ring import StreamBeat
+from ..ring import stream_beat
 
 __all__ = ["FrameBlock", "UserBlock"]
 
@@ -20,8 +20,12 @@ class UserBlock(wiring.Component):
     may make fewer or more bytes than it gets, in beats of any size, and need not be fast: both
     sides wait. Whoever writes to it may pause in the middle of a word.
 
-    With `REGISTERS` it also has, for each RW register of the block, a member ``name`` In(32), and
-    for each RO register ``name`` Out(32). They keep their values when the pair is flushed.
+    Parameters
+    ----------
+    width : int
+        Bits of a beat, those of the core: 64, 128 or 256.
+    members : dict of str to Member, by keyword
+        What a class that is derived from it has beside `i`, `o` and registers.
 
     Attributes
     ----------
@@ -32,31 +36,34 @@ class UserBlock(wiring.Component):
         it makes bytes of its own and drops those that it gets.
     REGISTERS : regs.Block or None
         At byte 0 of its part of the user BAR.
+    lanes : int
+        Bytes that a beat has room for.
 
     Members
     -------
-    i, o : In, Out(stream of StreamBeat)
+    i, o : In, Out(stream of stream_beat)
+    As of each register of `REGISTERS`: In(32) if it is RW, Out(32) if it is RO
+        They keep their values when the pair is flushed.
     """
 
     NAME: ClassVar[str]
     RATIO: ClassVar[tuple[int, int]] = (1, 1)
     REGISTERS: ClassVar[regs.Block | None] = None
 
-    i: In(stream.Signature(StreamBeat))
-    o: Out(stream.Signature(StreamBeat))
+    def __init__(self, width: int, **members: wiring.Member):
+        self.lanes = width // 8
+        beats = stream.Signature(stream_beat(width))
+        for register in self.REGISTERS.registers if self.REGISTERS else ():
+            members[register.name] = Out(32) if register.access is regs.Access.RO else In(32)
+        super().__init__({"i": In(beats), "o": Out(beats), **members})
 
 
 class FrameBlock(UserBlock):
     """Base of blocks whose bytes are frames: `last` ends one, and a record may follow it.
 
-    See `hw.stream.frames`, and `peerdma.regs.FRAME_RECORD`. Each beat has a byte at least. While
-    records are on, one with fewer than `LANES`, at the end of a frame or elsewhere, takes eight
-    cycles per byte.
-
-    Attributes
-    ----------
-    LANES : int
-        Bytes of a full beat of `o`, 4 or 8.
+    See `hw.stream.frames`, and `peerdma.regs.FRAME_RECORD`. Each beat has a byte at least, and
+    `frame_lanes` at most. While records are on, one with fewer, at the end of a frame or elsewhere,
+    takes as many cycles as `Crc32` says.
 
     Members
     -------
@@ -64,6 +71,10 @@ class FrameBlock(UserBlock):
         Frames that the block has dropped since it was reset, for want of room.
     """
 
-    LANES: ClassVar[int] = 8
+    def __init__(self, width: int):
+        super().__init__(width, dropped=Out(32))
 
-    dropped: Out(32)
+    @property
+    def frame_lanes(self) -> int:
+        """Bytes of a full beat of `o`: a power of two, from 4 to `lanes`."""
+        return self.lanes

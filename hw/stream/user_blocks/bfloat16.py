@@ -9,15 +9,6 @@ from .base import UserBlock
 __all__ = ["ToBfloat16"]
 
 
-class _Words(data.Struct):
-    """What a beat completes: up to two words."""
-
-    words: data.ArrayLayout(32, 2)
-    #: 1 or 2
-    count: 2
-    last: 1
-
-
 def _round(word):
     """The 16 upper bits of a float32, rounded to nearest, ties to even.
 
@@ -41,25 +32,30 @@ class ToBfloat16(UserBlock):
     def elaborate(self, platform):
         m = Module()
         source, sink = self.i.payload, self.o.payload
+        most = self.lanes // 4
+        #: what a beat completes: `count` words, one at least
+        completed = data.StructLayout(
+            {"words": data.ArrayLayout(32, most), "count": range(most + 1), "last": 1}
+        )
 
         # Align: bytes of an incomplete word wait below those of the next beat.
         rest = Signal(24)
         waiting = Signal(2)
-        total = Signal(4)
-        joined = Signal(88)
-        complete = Signal(2)
+        total = Signal(range(self.lanes + 4))
+        joined = Signal(8 * self.lanes + 24)
+        complete = Signal(range(most + 1))
         m.d.comb += [
             total.eq(waiting + source.count),
             joined.eq((source.data << (waiting << 3)) | (rest & ((1 << (waiting << 3)) - 1))),
             complete.eq(total[2:]),
         ]
-        words, valid = Signal(_Words), Signal()
+        words, valid = Signal(completed), Signal()
         ready = Signal()
         m.d.comb += self.i.ready.eq(~valid | ready)
         with m.If(self.i.ready):
             m.d.sync += [
                 valid.eq(self.i.valid & (complete != 0)),
-                words.words.eq(joined[:64]),
+                words.words.eq(joined[: 8 * self.lanes]),
                 words.count.eq(complete),
                 words.last.eq(source.last),
             ]
@@ -73,7 +69,7 @@ class ToBfloat16(UserBlock):
         with m.If(ready):
             m.d.sync += [
                 self.o.valid.eq(valid),
-                sink.data.eq(Cat(_round(words.words[0]), _round(words.words[1]))),
+                sink.data.eq(Cat(_round(word) for word in words.words)),
                 sink.count.eq(words.count << 1),
                 sink.last.eq(words.last),
             ]

@@ -8,12 +8,12 @@ from tests.hw.helpers import fields
 __all__ = ["beats_of", "joined"]
 
 
-def beats_of(data, rng, sizes):
-    """`data` as beats of random `sizes`, noise in the lanes that do not count."""
+def beats_of(data, rng, sizes, lanes=8):
+    """`data` as beats of random `sizes`, noise in those of the `lanes` that do not count."""
     beats = []
     while data:
         count = min(rng.choice(sizes), len(data))
-        word = int.from_bytes(data[:count] + rng.randbytes(8 - count), "little")
+        word = int.from_bytes(data[:count] + rng.randbytes(lanes - count), "little")
         beats.append({"data": word, "count": count, "last": 0})
         data = data[count:]
     return beats
@@ -21,6 +21,9 @@ def beats_of(data, rng, sizes):
 
 def joined(log):
     """The bytes of the beats in a `watch` log."""
-    beats = [fields(beat) for _, beat in log]
-    assert all(1 <= beat["count"] <= 8 for beat in beats)
-    return b"".join(beat["data"].to_bytes(8, "little")[: beat["count"]] for beat in beats)
+    data = b""
+    for _, payload in log:
+        beat, lanes = fields(payload), payload.shape()["data"].width // 8
+        assert 1 <= beat["count"] <= lanes
+        data += beat["data"].to_bytes(lanes, "little")[: beat["count"]]
+    return data

@@ -34,13 +34,10 @@ class Inbound:
         ready=0.7,
         place=0.7,
         width=64,
-        beat=None,
     ):
         self.rng = rng
         self.width, self.lanes = width, width // 8
-        #: bytes of a beat that leaves
-        self.full = (beat or width) // 8
-        self.dut = ring or InboundRing(SIZE, width=width, beat=8 * self.full)
+        self.dut = ring or InboundRing(SIZE, width=width)
         self.reads, self.longest, self.window = reads, longest, window
         self.ready_rate, self.place_rate = ready, place
         self.sent, self.found = bytearray(), bytearray()
@@ -70,8 +67,8 @@ class Inbound:
         ctx.set(dut.beats.ready, ready)
         if ready and ctx.get(dut.beats.valid):
             beat = ctx.get(dut.beats.payload)
-            assert 1 <= beat.count <= self.full
-            self.found += beat.data.to_bytes(self.full, "little")[: beat.count]
+            assert 1 <= beat.count <= self.lanes
+            self.found += beat.data.to_bytes(self.lanes, "little")[: beat.count]
             self.beats.append((self.cycle, beat.count))
             assert len(self.found) <= self.arrived, "bytes left before they had arrived"
         await ctx.tick()
@@ -138,7 +135,7 @@ class Inbound:
             await self.step(ctx)
         for _ in range(200 + int(SIZE / 4 / self.ready_rate)):
             await self.step(ctx)
-        assert 0 <= len(self.sent) - len(self.found) < self.full, "only a part may wait"
+        assert 0 <= len(self.sent) - len(self.found) < self.lanes, "only a part may wait"
         self.drain = True
         for _ in range(100):
             await self.step(ctx)
@@ -206,11 +203,8 @@ class Outbound(Writes):
         release=0.3,
         longest=JOB_BYTES,
         width=64,
-        beat=None,
     ):
-        #: bytes of a beat that is taken
-        self.full = (beat or width) // 8
-        ring = OutboundRing(SIZE, width=width, beat=8 * self.full)
+        ring = OutboundRing(SIZE, width=width)
         super().__init__(rng, ring, release=release, width=width)
         self.counts = list(counts)
         self.offer, self.take, self.longest = offer, take, longest
@@ -224,13 +218,13 @@ class Outbound(Writes):
         """One cycle, in which a payload of `length` is asked for, unless 0."""
         dut, rng = self.dut, self.rng
         if self.beat is None and self.counts and rng.random() < self.offer:
-            self.beat = rng.randbytes(self.full), self.counts.pop(0)
+            self.beat = rng.randbytes(self.lanes), self.counts.pop(0)
         ctx.set(dut.beats.valid, self.beat is not None)
         if self.beat is not None:
             ctx.set(dut.beats.payload.data, int.from_bytes(self.beat[0], "little"))
             ctx.set(dut.beats.payload.count, self.beat[1])
 
-        room = len(self.sent) - self.freed <= SIZE - self.full
+        room = len(self.sent) - self.freed <= SIZE - self.lanes
         assert ctx.get(dut.beats.ready) == room, f"{len(self.sent) - self.freed} bytes in use"
         ready = length <= self.written - self.claimed and len(self.claims) < CLAIMS
         self.drive(ctx, length)

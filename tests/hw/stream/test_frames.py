@@ -6,19 +6,23 @@ import zlib
 import numpy as np
 import pytest
 
+from hw.seam import WIDTHS
 from hw.stream.frames import FrameRecorder
 from peerdma import regs
 from tests.hw.helpers import fields, seeded, send, simulate, toggle, watch
 from tests.hw.stream.beats import beats_of, joined
 
 SIZE = regs.FRAME_RECORD.itemsize
+#: Bytes of a full beat, and bits of a beat.
+BEATS = [(4, 64), (8, 64), (16, 128), (16, 256)]
 
 
 class Bench:
     """A recorder with the frames that go in, the beats that come out, and what they came with."""
 
-    def __init__(self, lanes, rng, *, ready=0.7, pause=0.2, sizes=None):
-        self.dut = FrameRecorder(lanes)
+    def __init__(self, lanes, rng, *, width=64, ready=0.7, pause=0.2, sizes=None):
+        self.dut = FrameRecorder(lanes, width=width)
+        self.width = width
         self.rng, self.ready, self.pause = rng, ready, pause
         self.sizes = sizes or [lanes]
         self.log, self.offered = [], []
@@ -28,7 +32,7 @@ class Bench:
         """Offers frames, and sets `enable` for each; by default it is on."""
         for number, frame in enumerate(frames):
             ctx.set(self.dut.enable, enabled[number] if enabled else 1)
-            beats = beats_of(frame, self.rng, self.sizes)
+            beats = beats_of(frame, self.rng, self.sizes, self.width // 8)
             beats[-1]["last"] = 1
             await send(ctx, self.dut.i, beats, lambda: self.rng.random() < self.pause)
 
@@ -76,14 +80,17 @@ def taken_apart(data, frames, enabled=None):
     return records
 
 
-@pytest.mark.parametrize("lanes", [4, 8])
+@pytest.mark.parametrize(("lanes", "width"), BEATS)
 @pytest.mark.parametrize("short", [False, True], ids=["full", "short"])
-def test_each_frame_has_its_record(lanes, short):
+def test_each_frame_has_its_record(lanes, width, short):
     """Exactly: the time of its first beat, but not before the record ahead of it had left; and what
     was dropped when it was sent."""
     rng = seeded()
     frames = [rng.randbytes(rng.choice([1, 64, rng.randint(1, 100)])) for _ in range(15)]
-    bench = Bench(lanes, rng, sizes=range(1, lanes + 1) if short else [lanes])
+    sizes = range(1, lanes + 1) if short else [lanes]
+    bench = Bench(lanes, rng, width=width, sizes=sizes)
+    #: beats of a record, and the one with `dropped`
+    words, word = {64: (4, 2), 128: (2, 1), 256: (1, 0)}[width]
     records = taken_apart(bench.run(frames), frames)
     begin, beats = bench.start, 0
     for number, (frame, record) in enumerate(zip(frames, records.values(), strict=True)):
@@ -93,9 +100,9 @@ def test_each_frame_has_its_record(lanes, short):
         assert record["cycles"] == max(begin, bench.offered[number])
         while not bench.log[beats][1].last:
             beats += 1
-        times = [bench.start + cycle for cycle, _ in bench.log[beats + 1 : beats + 5]]
-        assert record["dropped"] == times[2] & 0xFFFF
-        begin, beats = times[3] + 1, beats + 5
+        times = [bench.start + cycle for cycle, _ in bench.log[beats + 1 : beats + 1 + words]]
+        assert record["dropped"] == times[word] & 0xFFFF
+        begin, beats = times[-1] + 1, beats + 1 + words
 
 
 def test_only_frames_that_end_while_enabled_have_records():
@@ -110,21 +117,25 @@ def test_only_frames_that_end_while_enabled_have_records():
         assert record["crc"] == zlib.crc32(frames[number])
 
 
-def test_frames_of_64_bytes_one_behind_the_other():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_frames_of_64_bytes_one_behind_the_other(width):
     """Nothing is lost, and a record takes as many cycles as it has words."""
     rng = seeded()
     frames = [rng.randbytes(64) for _ in range(20)]
-    bench = Bench(8, rng, ready=1.0, pause=0.0)
+    lanes = width // 8
+    bench = Bench(lanes, rng, width=width, ready=1.0, pause=0.0)
     taken_apart(bench.run(frames), frames)
     cycles = [cycle for cycle, _ in bench.log]
-    assert cycles == list(range(cycles[0], cycles[0] + 20 * (64 + SIZE) // 8))
+    assert cycles == list(range(cycles[0], cycles[0] + 20 * (64 + SIZE) // lanes))
 
 
-def test_the_last_beat_of_a_record_is_the_last_of_its_packet():
-    rng = seeded()
-    frames = [rng.randbytes(24) for _ in range(4)]
-    bench = Bench(8, rng)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_last_beat_of_a_record_is_the_last_of_its_packet(width):
+    rng, lanes = seeded(), width // 8
+    frames = [rng.randbytes(3 * lanes) for _ in range(4)]
+    bench = Bench(lanes, rng, width=width)
     bench.run(frames)
+    both = 3 + SIZE // lanes
     assert [index for index, (_, beat) in enumerate(bench.log) if beat.last] == [
-        index for n in range(4) for index in (7 * n + 2, 7 * n + 6)
+        index for n in range(4) for index in (both * n + 2, both * n + both - 1)
     ]

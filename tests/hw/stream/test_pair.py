@@ -26,7 +26,7 @@ class Outside(UserBlock):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.axis = axis = Axis()
+        m.submodules.axis = axis = Axis(8 * self.lanes)
         wiring.connect(m, wiring.flipped(self.i), axis.i)
         wiring.connect(m, axis.o, wiring.flipped(self.o))
         wiring.connect(m, axis.m_axis_h2c, axis.s_axis_c2h)
@@ -45,19 +45,23 @@ class Bench:
     a channel was told to end.
     """
 
-    def __init__(self, rng, user, number=0, **options):
+    def __init__(self, rng, user, number=0, width=64, **options):
         self.rng = rng
-        self.dut = StreamPair(user, number=number, inbound=SIZE, outbound=SIZE, width=64, **options)
+        self.dut = StreamPair(
+            user, number=number, inbound=SIZE, outbound=SIZE, width=width, **options
+        )
         dut = self.dut
         self.h2c = Inbound(
             rng,
             SimpleNamespace(
                 reservation=dut.h2c.reservation, placement=dut.placement, mark=dut.mark
             ),
+            width=width,
         )
         self.c2h = Writes(
             rng,
             SimpleNamespace(reservation=dut.c2h.reservation, released=dut.released, read=dut.read),
+            width=width,
         )
         self.running = {"h2c": False, "c2h": False}
         self.breaks = {"h2c": False, "c2h": False}
@@ -132,10 +136,10 @@ class Bench:
 
 
 @each_way
-@pytest.mark.parametrize("number", [0, 3])
-def test_copies(number, user):
+@pytest.mark.parametrize(("number", "width"), [(0, 64), (3, 64), (3, 128), (3, 256)])
+def test_copies(number, width, user):
     """Lists that are divided differently, one copy after the other, all through the same rings."""
-    bench = Bench(seeded(), user, number)
+    bench = Bench(seeded(), user, number, width)
     base = RING_PLACE + number * PAIR_PLACE
 
     async def run(ctx):
@@ -455,10 +459,10 @@ def test_a_source_has_registers_and_survives_a_flush():
     simulate(bench.dut, run)
 
 
-@pytest.mark.parametrize("recorded", [True, False])
-def test_frames_of_a_source_have_records_if_software_and_the_build_want_them(recorded):
+@pytest.mark.parametrize(("recorded", "width"), [(True, 64), (True, 128), (True, 256), (False, 64)])
+def test_frames_of_a_source_have_records_if_software_and_the_build_want_them(recorded, width):
     """One behind each frame, and none of the frame that a break cuts off. Then they begin anew."""
-    bench = Bench(seeded(), PatternSource, 1, recorded=recorded)
+    bench = Bench(seeded(), PatternSource, 1, width, recorded=recorded)
     frames = [pattern.words(seed, 0, 10).tobytes() for seed in (7, 8)]
     size = regs.FRAME_RECORD.itemsize * recorded
 

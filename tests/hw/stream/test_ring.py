@@ -7,25 +7,23 @@ import pytest
 
 from hw.records import JOB_BYTES
 from hw.seam import WIDTHS
-from hw.stream.ring import USER_WIDTH, CopyRing, InboundRing, OutboundRing
+from hw.stream.ring import CopyRing, InboundRing, OutboundRing
 from tests.hw.helpers import RING_PLACE, seeded, simulate
 from tests.hw.stream.ring_bench import CLAIMS, SIZE, Copies, Inbound, Outbound
 
-#: Bits of a word of the memory, and of a beat.
-BEATS = [*((width, width) for width in WIDTHS), (128, USER_WIDTH), (256, USER_WIDTH)]
 
-
-@pytest.mark.parametrize(("width", "beat"), BEATS)
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("ready", [1.0, 0.2])
 @pytest.mark.parametrize("longest", [1, 9, JOB_BYTES])
-def test_inbound_bytes_in_order(ready, longest, width, beat):
+def test_inbound_bytes_in_order(ready, longest, width):
     """Reads of random sizes placed in random order; wraps at odd places many times."""
     reads = 60 if width == 64 else 20
-    knobs = {"longest": longest, "ready": ready, "place": 1.0, "width": width, "beat": beat}
+    knobs = {"longest": longest, "ready": ready, "place": 1.0, "width": width}
     bench = Inbound(seeded(), reads=reads, **knobs)
     simulate(bench.dut, bench.run)
-    full = beat // 8
-    assert all(count == full for _, count in bench.beats[:-1]), "a partial beat without a pause"
+    assert all(count == bench.lanes for _, count in bench.beats[:-1]), (
+        "a partial beat without a pause"
+    )
 
 
 def test_inbound_pauses_at_any_byte():
@@ -148,14 +146,14 @@ def test_inbound_takes_no_note_of_what_is_behind_a_gap():
     simulate(bench.dut, run)
 
 
-@pytest.mark.parametrize(("width", "beat"), BEATS)
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("release", [1.0, 0.1])
 @pytest.mark.parametrize("choices", [[8], [1], [3, 8], range(1, 9)], ids=str)
-def test_outbound_bytes_in_order(choices, release, width, beat):
+def test_outbound_bytes_in_order(choices, release, width):
     """Beats and payloads of any sizes; `ready` and the room for a beat are exact in every cycle."""
-    scale, number = beat // 64, 600 if width == 64 else 150
+    scale, number = width // 64, 600 if width == 64 else 150
     counts = [scale * count - (count > 1 and rest) for count in choices for rest in range(scale)]
-    bench = Outbound(seeded(), release=release, width=width, beat=beat)
+    bench = Outbound(seeded(), release=release, width=width)
     bench.counts_of(counts, number)
     simulate(bench.dut, bench.run)
 
@@ -283,8 +281,8 @@ def test_copy_discards():
 @pytest.mark.parametrize(
     ("ring", "largest"),
     [
-        (partial(InboundRing, width=64, beat=64), 32),
-        (partial(OutboundRing, width=64, beat=64), 8),
+        (partial(InboundRing, width=64), 32),
+        (partial(OutboundRing, width=64), 8),
         (partial(CopyRing, width=64), 8),
     ],
     ids=["inbound", "outbound", "copy"],

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from amaranth.lib import wiring
 
+from hw.seam import WIDTHS
 from hw.stream.user_blocks import (
     BLOCKS,
     Axis,
@@ -50,15 +51,23 @@ SPECIAL = [
 ]
 
 
-@pytest.mark.parametrize("sizes", [[8], [1], [4], [3, 8], range(1, 9)], ids=str)
-def test_bfloat16_rounds_to_nearest_even(sizes):
+@pytest.mark.parametrize(
+    ("width", "sizes"),
+    [
+        *((64, sizes) for sizes in ([8], [1], [4], [3, 8], range(1, 9))),
+        *((width, range(1, width // 8 + 1)) for width in (128, 256)),
+        *((width, [width // 8]) for width in (128, 256)),
+    ],
+    ids=str,
+)
+def test_bfloat16_rounds_to_nearest_even(width, sizes):
     rng = seeded()
     words = np.array(SPECIAL + [rng.getrandbits(32) for _ in range(200)], "u4")
     rng.shuffle(words)
     data = words.tobytes()
     expected = bfloat16(words).tobytes()
-    beats = beats_of(data, rng, sizes)
-    log = through(ToBfloat16(), beats, rng, ready=0.7, pause=0.2, enough=len(expected))
+    beats = beats_of(data, rng, sizes, width // 8)
+    log = through(ToBfloat16(width), beats, rng, ready=0.7, pause=0.2, enough=len(expected))
     assert joined(log) == expected
 
 
@@ -68,11 +77,12 @@ def test_bfloat16_reference_agrees_with_known_values():
     assert bfloat16(words).tolist() == list(known.values())
 
 
-def test_bfloat16_takes_a_beat_in_every_cycle():
-    rng = seeded()
-    block = ToBfloat16()
+@pytest.mark.parametrize("width", WIDTHS)
+def test_bfloat16_takes_a_beat_in_every_cycle(width):
+    rng, lanes = seeded(), width // 8
+    block = ToBfloat16(width)
     taken = []
-    beats = beats_of(rng.randbytes(800), rng, [8])
+    beats = beats_of(rng.randbytes(100 * lanes), rng, [lanes], lanes)
     log = []
 
     async def feed(ctx):
@@ -93,7 +103,7 @@ def test_bfloat16_begins_a_packet_with_a_whole_word():
         {"data": int.from_bytes(words[:4] + b"\xaa\xbb\xcc", "little"), "count": 7, "last": 1},
         {"data": int.from_bytes(words[4:], "little"), "count": 4, "last": 1},
     ]
-    log = through(ToBfloat16(), beats, rng, enough=4)
+    log = through(ToBfloat16(64), beats, rng, enough=4)
     assert joined(log) == bytes.fromhex("803f0040")
     assert [fields(beat)["last"] for _, beat in log] == [1, 1]
 
@@ -102,7 +112,7 @@ def test_bfloat16_begins_a_packet_with_a_whole_word():
 
 
 def frames_of(block, count, *, ready=1.0, rng=None, cycles=None, **settings):
-    """Lets a source run: the log of `count` words, or of `cycles`; and (frames, dropped)."""
+    """Lets a source run: the log of `count` beats, or of `cycles`; and (frames, dropped)."""
     log, counts = [], []
 
     async def run(ctx):
@@ -121,23 +131,31 @@ def frames_of(block, count, *, ready=1.0, rng=None, cycles=None, **settings):
 
 @pytest.mark.parametrize("ready", [1.0, 0.3])
 @pytest.mark.parametrize("words", [1, 2, 7, 100])
-def test_frames_are_what_a_gpu_verifies(words, ready):
+@pytest.mark.parametrize("width", WIDTHS)
+def test_frames_are_what_a_gpu_verifies(width, words, ready):
     rng = seeded()
     seed = rng.choice([0, 1, rng.getrandbits(32), (1 << 32) - 2])
+    # Words of a beat, beats of a frame.
+    full = width // 64
+    beats = -(-words // full)
     log, _ = frames_of(
-        PatternSource(), 4 * words, ready=ready, rng=rng, frame_words=words, seed=seed
+        PatternSource(width), 4 * beats, ready=ready, rng=rng, frame_words=words, seed=seed
     )
-    data = joined(log[: 4 * words])
+    data = joined(log[: 4 * beats])
     for number in range(4):
         frame = np.frombuffer(data[4 * words * number : 4 * words * (number + 1)], "u4")
         expected = pattern.words((seed + number) % (1 << 32), 0, words)
         assert (frame == expected).all(), f"frame {number}"
     ends = [index for index, (_, beat) in enumerate(log) if beat.last]
-    assert ends == list(range(words - 1, len(log), words))
+    assert ends == list(range(beats - 1, len(log), beats))
+    counts = [4 * full] * (beats - 1) + [4 * (words - full * (beats - 1))]
+    assert [beat.count for _, beat in log[: 4 * beats]] == 4 * counts
 
 
-def test_a_word_in_every_cycle():
-    log, _ = frames_of(PatternSource(), 150, frame_words=50)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_beat_in_every_cycle(width):
+    # Of the last beat one word at least.
+    log, _ = frames_of(PatternSource(width), 150, frame_words=49 * width // 64 + 1)
     cycles = [cycle for cycle, _ in log]
     for frame in range(3):
         start = cycles[50 * frame]
@@ -147,30 +165,30 @@ def test_a_word_in_every_cycle():
 
 def test_a_sensor_does_not_wait():
     """A frame every 100 cycles, whether the one before has left or not."""
-    log, counts = frames_of(PatternSource(), 0, cycles=1001, frame_words=20, interval=100)
+    log, counts = frames_of(PatternSource(64), 0, cycles=1001, frame_words=20, interval=100)
     starts = [cycle for (cycle, _) in log[::20]]
     assert starts == list(range(starts[0], starts[0] + 1000, 100))
     assert counts == [11, 0]
     # Frames that take 162 cycles: every other one is dropped.
-    log, counts = frames_of(PatternSource(), 0, cycles=1001, frame_words=150, interval=100)
+    log, counts = frames_of(PatternSource(64), 0, cycles=1001, frame_words=150, interval=100)
     starts = [cycle for (cycle, _) in log[::150]]
     assert starts == list(range(starts[0], starts[0] + 1000, 200))
     assert counts == [6, 5]
     # Without room it is only the first one that begins.
     rng = seeded()
     log, counts = frames_of(
-        PatternSource(), 0, ready=0.0, rng=rng, cycles=1001, frame_words=20, interval=100
+        PatternSource(64), 0, ready=0.0, rng=rng, cycles=1001, frame_words=20, interval=100
     )
     assert (log, counts) == ([], [1, 10])
 
 
 def test_off_means_no_frames():
-    log, counts = frames_of(PatternSource(), 0, cycles=300, frame_words=0, interval=10)
+    log, counts = frames_of(PatternSource(64), 0, cycles=300, frame_words=0, interval=10)
     assert (log, counts) == ([], [0, 0])
 
 
 def test_a_source_drops_what_it_gets():
-    block = PatternSource()
+    block = PatternSource(64)
 
     async def run(ctx):
         assert ctx.get(block.i.ready)
@@ -187,7 +205,7 @@ def test_blocks_say_what_they_are(block):
     assert all(0 <= number <= 255 for number in block.RATIO)
     for register in block.REGISTERS.registers if block.REGISTERS else ():
         flow = {regs.Access.RW: wiring.In(32), regs.Access.RO: wiring.Out(32)}[register.access]
-        assert block().signature.members[register.name] == flow
+        assert block(64).signature.members[register.name] == flow
 
 
 def test_names_of_blocks_are_their_own():

@@ -2,7 +2,6 @@
 """A user block that stalls as software says: what a block of one's own does by mistake."""
 
 from amaranth import Module
-from amaranth.lib.wiring import In
 
 from hw.stream.user_blocks import UserBlock
 from peerdma.regs import USER_BLOCK_BASE, Access, Block, Register
@@ -23,8 +22,6 @@ class Valve(UserBlock):
         (Register("open", 0x00, Access.RW, "What it does", reset=0),),
         "User block VALV",
     )
-
-    open: In(32)
 
     def elaborate(self, platform):
         m = Module()
