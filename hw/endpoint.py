@@ -53,14 +53,14 @@ SIMULATION_PORTS = (
 _BOARD_PORTS = tuple(port for port in EXTRA_PORTS if port.name not in ("clk", "rst"))
 
 
-def user_ports(config: CoreConfig) -> tuple[Port, ...]:
+def user_ports(config: CoreConfig, adapter: AdapterKind = DEFAULT_ADAPTER) -> tuple[Port, ...]:
     """The ports for user logic that is outside of the core."""
     if config.verilog:
         return ()
     return tuple(
         Port(name, "o" if member.flow == Out else "i", Shape.cast(member.shape).width, doc)
         for number in range(config.outside)
-        for name, member, doc, _ in flat_ports(number, SERIES7.width)
+        for name, member, doc, _ in flat_ports(number, adapter.block.width)
     )
 
 
@@ -69,7 +69,7 @@ def ports_of(
 ) -> tuple[Port, ...]:
     """All ports of the module, in the order in which they are listed."""
     simulated = SIMULATION_PORTS if simulation else ()
-    return (*EXTRA_PORTS, *simulated, *user_ports(config), *adapter.ports)
+    return (*EXTRA_PORTS, *simulated, *user_ports(config, adapter), *adapter.ports)
 
 
 class Endpoint(wiring.Component):
@@ -107,7 +107,7 @@ class Endpoint(wiring.Component):
         super().__init__(
             {
                 port.name: flow[port.direction](port.width)
-                for port in (*self._core_ports, *user_ports(config))
+                for port in (*self._core_ports, *user_ports(config, adapter))
             }
             | {adapter.interface: Out(PortsSignature(adapter.ports))}
         )
@@ -126,7 +126,7 @@ class Endpoint(wiring.Component):
             if self._config.verilog:
                 m.submodules[f"user{number}"] = user_module(self._config.user, ports)
                 continue
-            for name, member, _, (interface, part) in flat_ports(number, SERIES7.width):
+            for name, member, _, (interface, part) in flat_ports(number, self._adapter.block.width):
                 inner, outer = getattr(getattr(ports, interface), part), getattr(self, name)
                 m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
         return m

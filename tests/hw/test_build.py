@@ -78,19 +78,21 @@ def test_the_heading_lists_each_port(verilog):
     assert list(listed(verilog)) == [port.name for port in (*EXTRA_PORTS, *TRN_PORTS)]
 
 
-@pytest.mark.parametrize("pcie", ["ultrascale-64", "ultrascale_plus-256"])
-def test_a_core_for_another_block_has_its_ports(pcie):
-    text = generate(SMALL, ADAPTERS[pcie])
+@pytest.mark.parametrize(("pcie", "user"), [("ultrascale-64", None), ("ultrascale_plus-256", Axis)])
+def test_a_core_for_another_block_has_its_ports(pcie, user):
+    """And streams of its user logic that are as wide."""
+    config, adapter = replace(SMALL, user=user), ADAPTERS[pcie]
+    text = generate(config, adapter)
     words = {"i": "input", "o": "output"}
-    assert ADAPTERS[pcie].title in text.splitlines()[0]
+    ports = (*EXTRA_PORTS, *user_ports(config, adapter), *adapter.ports)
+    assert adapter.title in text.splitlines()[0]
     assert (
         declared(text)
         == listed(text)
-        == {
-            port.name: (words[port.direction], port.width)
-            for port in (*EXTRA_PORTS, *ADAPTERS[pcie].ports)
-        }
+        == {port.name: (words[port.direction], port.width) for port in ports}
     )
+    streams = [port.width for port in ports if port.name.endswith("h2c0_tdata")]
+    assert streams == ([adapter.block.width] if user else [])
 
 
 def test_user_logic_outside_has_ports_for_each_pair(verilog):
