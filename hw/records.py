@@ -50,7 +50,8 @@ __all__ = [
 RAM_ADDRESS_BITS = 20
 #: Bits of a placement address, as a number.
 PLACE_BITS = RAM_ADDRESS_BITS + 1
-#: Address bits for 64 KiB, the size of the default card RAM and of the largest ring.
+#: Bits of an offset in the default card RAM, and of a position in the largest ring, which counts to
+#: twice its size.
 OFFSET_BITS = 16
 #: Most bytes that one memory request of ours asks for or carries.
 JOB_BYTES = 512
@@ -92,8 +93,8 @@ class PlacementAddress(data.Struct):
     """
 
     #: bytes
-    offset: 14
-    pair: RAM_ADDRESS_BITS - 14
+    offset: OFFSET_BITS
+    pair: RAM_ADDRESS_BITS - OFFSET_BITS
     memory: CardMemory
 
 

@@ -39,7 +39,7 @@ class StreamPair(wiring.Component):
     number : int
         0 to 3: which pair this is.
     inbound, outbound : int
-        Ring sizes in bytes; `PassThrough` has no outbound ring.
+        Ring sizes in bytes, by default 1,024 and 512 words; `PassThrough` has no outbound ring.
     width : int
         Bits of a word of the rings, and of a beat of the stream.
     recorded : bool
@@ -72,11 +72,13 @@ class StreamPair(wiring.Component):
         user,
         *,
         number: int = 0,
-        inbound: int = 8192,
-        outbound: int = 4096,
+        inbound: int | None = None,
+        outbound: int | None = None,
         width: int,
         recorded: bool = True,
     ):
+        # A wider link brings more in a round trip, and block RAMs side by side have the room.
+        inbound, outbound = inbound or 128 * width, outbound or 64 * width
         self._source = user.RATIO[0] == 0
         self.recorded: bool = recorded and issubclass(user, FrameBlock)
         # A class derived from it may change the bytes.

@@ -155,7 +155,7 @@ class OutboundRing(wiring.Component):
     Parameters
     ----------
     size : int
-        Bytes, a power of two from 1 KiB to 8 KiB.
+        Bytes, a power of two from 1 KiB to 32 KiB.
     pair : int
         Number of the pair, for its placement addresses.
     width : int
@@ -235,7 +235,7 @@ class CopyRing(wiring.Component):
     Parameters
     ----------
     size : int
-        Bytes, a power of two from 1 KiB to 8 KiB.
+        Bytes, a power of two from 1 KiB to 32 KiB.
     pair : int
         Number of the pair, for the placement addresses of writes.
     width : int

@@ -13,23 +13,26 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..parts.queue import Queue
-from ..records import JOB_BYTES, CardMemory, InOrderMark
+from ..records import JOB_BYTES, OFFSET_BITS, CardMemory, InOrderMark
 from .link import ReservationSignature
 
 __all__ = ["ReadSpace", "WriteSpace", "position"]
 
+#: Bytes of the largest ring: its positions are offsets of placement addresses.
+_LARGEST = 1 << OFFSET_BITS - 1
 
-def position(size: int, largest: int) -> Shape:
+
+def position(size: int) -> Shape:
     """The shape of a position in a ring.
 
     Raises
     ------
     ValueError
-        If the size is not a power of two, or not from twice a request's bytes to `largest`.
+        If the size is not a power of two, or not from twice a request's bytes to 32 KiB.
     """
-    if size & (size - 1) or not 2 * JOB_BYTES <= size <= largest:
+    if size & (size - 1) or not 2 * JOB_BYTES <= size <= _LARGEST:
         raise ValueError(
-            f"ring size must be a power of two, 1 KiB to {largest >> 10} KiB, not {size}"
+            f"ring size must be a power of two, 1 KiB to {_LARGEST >> 10} KiB, not {size}"
         )
     return unsigned(size.bit_length())
 
@@ -64,7 +67,7 @@ class ReadSpace(wiring.Component):
 
     def __init__(self, size: int):
         self._size = size
-        shape = position(size, 1 << 15)
+        shape = position(size)
         super().__init__(
             {
                 "reservation": In(ReservationSignature()),
@@ -115,7 +118,7 @@ class WriteSpace(wiring.Component):
     Parameters
     ----------
     size : int
-        Bytes, a power of two from 1 KiB to 8 KiB: positions are offsets of placement addresses.
+        Bytes, a power of two from 1 KiB to 32 KiB.
     pair : int
         Number of the pair, for its placement addresses.
 
@@ -139,7 +142,7 @@ class WriteSpace(wiring.Component):
 
     def __init__(self, size: int, *, pair: int):
         self._pair = pair
-        shape = position(size, 1 << 13)
+        shape = position(size)
         super().__init__(
             {
                 "reservation": In(ReservationSignature()),

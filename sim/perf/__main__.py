@@ -75,7 +75,7 @@ def main() -> int:
                         help="a core without an adapter: 64, 128 or 256 bits")  # fmt: skip
     parser.add_argument("--link", metavar="LINK", help="of that core: gen1x1 to gen3x8")
     parser.add_argument("--headers", type=int, nargs="+", choices=ROOMS, default=[128], metavar="N",
-                        help="completions that its block holds: 36, 128, 256 (128)")  # fmt: skip
+                        help="completions its block holds: 36, 64, 128, 256 (128)")  # fmt: skip
     arguments = parser.parse_args()
     out = arguments.out
     if (arguments.width is None) != (arguments.link is None):

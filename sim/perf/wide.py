@@ -27,7 +27,7 @@ __all__ = ["ROOMS", "Row", "bound", "measure", "on_link", "rows", "table"]
 
 #: Completions that blocks hold, and their units of 16 bytes: of the 7 series, UltraScale and
 #: UltraScale+; the last has more headers than its data has room for.
-ROOMS = {36: 461, 128: 2048, 256: 2048}
+ROOMS = {36: 461, 64: 992, 128: 2048, 256: 2048}
 #: Raw 10^6 bytes per second of a lane, less its line code, by generation.
 _LANE_MBPS = {1: 250.0, 2: 500.0, 3: 8000 / 8 * 128 / 130}
 #: kHz of the clocks that such blocks have.

@@ -80,8 +80,8 @@ class Driver:
 def placement(number):
     """A `PlacementAddress` of that number, as `ctx.set` wants it."""
     return {
-        "offset": number % (1 << 14),
-        "pair": number >> 14 & (1 << RAM_ADDRESS_BITS - 14) - 1,
+        "offset": number % (1 << OFFSET_BITS),
+        "pair": number >> OFFSET_BITS & (1 << RAM_ADDRESS_BITS - OFFSET_BITS) - 1,
         "memory": number >> RAM_ADDRESS_BITS & 1,
     }
 

@@ -110,6 +110,7 @@ class PatternSource(FrameBlock):
 
     @property
     def frame_lanes(self) -> int:
+        """Half of what a beat has room for."""
         return self.lanes // 2
 
     def elaborate(self, platform):

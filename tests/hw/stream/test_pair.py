@@ -490,5 +490,5 @@ def test_frames_of_a_source_have_records_if_software_and_the_build_want_them(rec
 
 @pytest.mark.parametrize(("user", "ring"), [(Wire, "outbound"), (PassThrough, "inbound")])
 def test_positions_of_writes_must_fit_their_addresses(user, ring):
-    with pytest.raises(ValueError, match="1 KiB to 8 KiB, not 16384"):
-        StreamPair(user, width=64, **{ring: 16384})
+    with pytest.raises(ValueError, match="1 KiB to 32 KiB, not 65536"):
+        StreamPair(user, width=64, **{ring: 65536})
