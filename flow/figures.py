@@ -4,6 +4,7 @@
 The board's whole design is synthesized, placed and routed with the tools of `make bitstream`, for
 several seeds of the placer: the clock is that of the core's net after routing, in the slowest
 corner that the tools know. Area is counted in the synthesized netlist, by block (`flow.area`).
+A core for another PCIe block than the board's is synthesized alone, for the same FPGA.
 
 Writes FOLDER/figures.json; exits with status 1 if a figure is beyond its limit.
 """
@@ -19,7 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hw.boards import BOARDS
+from hw.build import generate
 from hw.core import CoreConfig
+from hw.endpoint import DEFAULT_ADAPTER, MODULE_NAME
+from hw.pcie.adapters import ADAPTERS, AdapterKind
 from hw.top import Top
 from peerdma.regs import LAUNCH_QUEUES
 from tools.debian_tree import TreeError
@@ -37,6 +41,8 @@ __all__ = ["FIGURES", "Figure", "judge", "longest", "main"]
 #: The block that the figures are of, and the net of its clock.
 _CORE, _CLOCK = "endpoint", "clk"
 _TOP = "peerdma_picoevb"
+#: kHz of the fastest user clock that other PCIe blocks than the board's have at these widths.
+_FASTEST = 250_000
 
 
 @dataclass(frozen=True)
@@ -99,8 +105,8 @@ def longest(report: dict) -> str:
     return "not reported"
 
 
-def _blocks(netlist: dict, folder: Path) -> tuple[dict[str, Counter], float]:
-    """Counts by block; and the number of physical LUTs that the core needs.
+def _blocks(netlist: dict, folder: Path, core: str) -> tuple[dict[str, Counter], float]:
+    """Counts by block; and the number of physical LUTs that the block `core` needs.
 
     Yosys estimates that number for the whole design, where small LUTs share one; the same share is
     assumed for the core. LUTs used as memory are included.
@@ -110,8 +116,7 @@ def _blocks(netlist: dict, folder: Path) -> tuple[dict[str, Counter], float]:
     stat = json.loads((folder / "cells.json").read_text())
     (module,) = stat["modules"].values()
     share = module["estimated_num_lc"] / counts[""]["LUT"]
-    core = counts[_CORE]
-    return counts, core["LUT"] * share + core["LUTRAM"]
+    return counts, counts[core]["LUT"] * share + counts[core]["LUTRAM"]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -126,18 +131,28 @@ def main(argv: list[str] | None = None) -> int:
                         help="in each direction (1)")  # fmt: skip
     parser.add_argument("--launch-queues", type=int, default=0, metavar="N",
                         choices=range(LAUNCH_QUEUES + 1), help="of the core (0)")  # fmt: skip
+    parser.add_argument("--pcie", choices=ADAPTERS, default=DEFAULT_ADAPTER.name,
+                        help=f"the PCIe block ({DEFAULT_ADAPTER.name}, the board's); "
+                        "others with --area only")  # fmt: skip
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="placements (3)")
     parser.add_argument("--depth", type=int, default=4, metavar="N", help="levels of blocks (4)")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/fpga"), metavar="FOLDER")
     arguments = parser.parse_args(argv)
+    adapter = ADAPTERS[arguments.pcie]
+    on_board = adapter is DEFAULT_ADAPTER
+    if not on_board and not arguments.area:
+        parser.error(f"no board here has the PCIe block {adapter.name}: give --area, too")
     try:
         # The goal as clock, so that placer and router do not stop before reaching it.
         config = CoreConfig(
             h2c=arguments.channels,
             c2h=arguments.channels,
-            clock_khz=int(FIGURES["clock"].goal * 1000),
+            clock_khz=int(FIGURES["clock"].goal * 1000) if on_board else _FASTEST,
             launch_queues=arguments.launch_queues,
         )
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        if not on_board:
+            return _measure_alone(config, adapter, arguments.output, arguments.depth)
         seeds = 0 if arguments.area else arguments.seeds
         return _measure(config, arguments.output, arguments.depth, seeds)
     except (*IMPOSSIBLE, TreeError) as error:
@@ -145,14 +160,23 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
+def _measure_alone(config: CoreConfig, adapter: AdapterKind, folder: Path, depth: int) -> int:
+    tools = Toolchain.obtain()
+    say("synthesis")
+    netlist = synthesize(tools, generate(config, adapter), MODULE_NAME, folder)
+    counts, area = _blocks(netlist["modules"][MODULE_NAME], folder, "")
+    print("\n".join(table(counts, depth)))
+    print(f"\n{adapter.name}, LUTs after synthesis for 7-series: {area:.0f}")
+    return 0
+
+
 def _measure(config: CoreConfig, folder: Path, depth: int, seeds: int) -> int:
-    folder.mkdir(parents=True, exist_ok=True)
     board, tools, goal = BOARDS["picoevb"], Toolchain.obtain(), config.clock_khz / 1000
     vendor = board.platform(toolchain="Vivado")
     plan = vendor.prepare(Top(config), name=_TOP, **vivado.overrides(board))
     say("synthesis")
     netlist = synthesize(tools, str(plan.files[f"{_TOP}.v"]), _TOP, folder)
-    counts, area = _blocks(netlist["modules"][_TOP], folder)
+    counts, area = _blocks(netlist["modules"][_TOP], folder, _CORE)
     print("\n".join(table(counts, depth)), flush=True)
     values = {"core after synthesis": ("area", area)}
 

@@ -130,14 +130,15 @@ class TB:
         self.rng = random.Random(seed)
         dut.rst.value = 1
         pcie = os.environ.get("PCIE", DEFAULT_ADAPTER.name)
-        self._series7 = pcie == DEFAULT_ADAPTER.name
-        self.clock_ns = clock_ns = CLOCK_NS if self._series7 else 1_000_000 // ULTRASCALE_KHZ
+        #: the block is that of the 7 series
+        self.series7 = pcie == DEFAULT_ADAPTER.name
+        self.clock_ns = clock_ns = CLOCK_NS if self.series7 else 1_000_000 // ULTRASCALE_KHZ
         dut.gpio.value = 0
         dut.user_irq.value = 0
         dut.time_scale.value = 1
         dut.timeout_cycles.value = TIMEOUT_US * 1000 // clock_ns
         rng = random.Random(f"device {seed}")
-        if self._series7:
+        if self.series7:
             Clock(dut.clk, clock_ns, "ns").start()
             self.device = Series7Device(dut, rng, lanes=lanes, stall=stall)
         else:
@@ -179,7 +180,7 @@ class TB:
     async def start(self) -> None:
         """Release reset, wait for the link, enumerate, and enable memory and bus mastering."""
         await ClockCycles(self.dut.clk, 8)
-        if self._series7:
+        if self.series7:
             self.dut.rst.value = 0
         else:
             await FallingEdge(self.dut.rst)
@@ -236,7 +237,7 @@ class TB:
         assert not checker.unanswered, f"request without completion: {checker.unanswered[0]!r}"
         assert not checker.outstanding_tags, f"unanswered reads, tags {checker.outstanding_tags}"
         assert not device.function.pcie_cap.transactions_pending, "transactions pending, all idle"
-        if not self._series7:
+        if not self.series7:
             assert not device.overflowed, "the block's buffer of completions has overflowed"
             return
         assert (device.timeouts, device.unexpected) == (0, 0), (

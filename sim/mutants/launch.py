@@ -218,8 +218,8 @@ ROWS = [
     (
         "no ticket runs while one ends",
         "launch/sequencer.py",
-        "going & self.found & ~(ends & (self._blocked | ending.has_done))",
-        "going & self.found & ~ending.at_work",
+        "self.found & ~self._yields & ~(ends & (self._blocked | ending.has_done))",
+        "self.found & ~self._yields & ~ending.at_work",
         "launch/test_queues.py::test_the_next_ticket_runs_while_one_waits_for_its_flush_read",
     ),
     (
@@ -232,8 +232,8 @@ ROWS = [
     (
         "a ticket that waits for a channel keeps the one before from its record",
         "launch/sequencer.py",
-        "self.found & ~(ends & (self._blocked | ending.has_done))",
-        "self.found",
+        "self.found & ~self._yields & ~(ends & (self._blocked | ending.has_done))",
+        "self.found & ~self._yields",
         "launch/test_queues.py"
         "::test_a_ticket_that_waits_for_a_channel_lets_the_one_before_have_its_record",
     ),

@@ -5,6 +5,7 @@ import pytest
 
 from flow import figures
 from hw.core import CoreConfig
+from hw.pcie.adapters import ADAPTERS
 
 
 def test_a_figure_is_judged_by_goal_and_limit():
@@ -77,7 +78,24 @@ def test_the_core_that_is_measured(monkeypatch, options, wanted):
     assert measured == [wanted]
 
 
-def test_a_core_that_cannot_be(capsys):
+def test_a_core_for_another_block_is_measured_alone(monkeypatch, tmp_path):
+    measured = []
+    monkeypatch.setattr(figures, "_measure_alone", lambda *core: measured.append(core) or 0)
+    options = ["--area", "--pcie", "ultrascale-128", "-o", str(tmp_path / "new")]
+    assert figures.main(options) == 0
+    config = CoreConfig(clock_khz=250_000)
+    assert measured == [(config, ADAPTERS["ultrascale-128"], tmp_path / "new", 4)]
+    assert (tmp_path / "new").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--launch-queues", "3"], "--launch-queues: invalid choice: 3"),
+        (["--pcie", "ultrascale-64"], "no board here has the PCIe block ultrascale-64"),
+    ],
+)
+def test_a_core_that_cannot_be(capsys, options, said):
     with pytest.raises(SystemExit):
-        figures.main(["--launch-queues", "3"])
-    assert "--launch-queues: invalid choice: 3" in capsys.readouterr().err
+        figures.main(options)
+    assert said in capsys.readouterr().err

@@ -32,6 +32,7 @@ def sound() -> SimpleNamespace:
     return SimpleNamespace(
         _buffers=[SimpleNamespace(expect_guards=lambda: None)],
         device=device,
+        series7=True,
         host=SimpleNamespace(stray_writes=[], intx=SimpleNamespace(level=False)),
         check_guards=lambda: None,
         calm=True,
@@ -63,6 +64,10 @@ OF_A_BENCH = DAMAGE | {
     "unanswered reads": lambda rig: rig.device.checker.outstanding_tags.update({3: "a read"}),
     "transactions pending": lambda rig: vars(rig.device.function.pcie_cap).update(
         transactions_pending=True
+    ),
+    "completions has overflowed": lambda rig: (
+        vars(rig).update(series7=False),
+        vars(rig.device).update(overflowed=True),
     ),
 }
 OF_AN_EPISODE = DAMAGE | {
