@@ -126,7 +126,8 @@ private:
     Outbound<RequestHeader> requests_;
     Outbound<CompletionHeader> completions_;
     std::deque<SeamPorts::Token> sent_;
-    uint64_t began_ = 0, ended_ = 0;  // cycles of the last first and last beat to the core
+    // Cycles of the last first and last beat to the core; none in any before the first one.
+    uint64_t began_ = -2, ended_ = -2;
 };
 
 }  // namespace peerdma

@@ -15,6 +15,7 @@ from peerdma.errors import TransferError
 from sim.board.session import BASE, Conditions, Seam, Session
 from sim.compile.model import compiled
 from sim.perf import __main__ as command
+from sim.perf.ideal import ideal
 from sim.perf.rig import KINDS, Rig
 from sim.perf.wide import bound, measure, on_link, rows, table
 from tests.boards import WIDE
@@ -97,6 +98,11 @@ def test_rates_to_the_cycle():
     with Rig(LINK, size) as rig:
         rates = {kind: rig.bytes_per_cycle(kind, size, 4096) for kind in CYCLES}
     assert {kind: round(size / rate) for kind, rate in rates.items()} == CYCLES
+
+
+@pytest.mark.parametrize("kind", ["lat_h2c", "lat_c2h", "lat_copy"])
+def test_a_doorbell_in_the_first_cycle_breaks_no_rule(kind):
+    assert ideal(kind, 64, LINK).errors == 0
 
 
 @pytest.mark.parametrize("seam", [None, LINK.seam._replace(width=128)])
