@@ -10,7 +10,7 @@ from cocotbext.pcie.core.utils import PcieId
 from cocotbext.pcie.xilinx.us.interface import UsPcieFrame
 from cocotbext.pcie.xilinx.us.tlp import Tlp_us
 
-__all__ = ["beats_of", "completion", "frames_of", "request", "straddled"]
+__all__ = ["beats_of", "completion", "frames_of", "header_of", "of_size", "request", "straddled"]
 
 _LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 20, 21, 31, 32, 33, 64)
 
@@ -49,6 +49,33 @@ def completion(rng: random.Random, *, most: int = 64) -> Tlp_us:
     if good:
         tlp.set_data(rng.randbytes(4 * rng.choice([n for n in _LENGTHS if n <= most])))
     return tlp
+
+
+def of_size(rng: random.Random, count: int, size: int) -> list[Tlp_us]:
+    """Successful completions with so many bytes each."""
+    tlps: list[Tlp_us] = []
+    while len(tlps) < count:
+        tlp = completion(rng)
+        if tlp.has_data():
+            tlp.set_data(rng.randbytes(size))
+            tlps.append(tlp)
+    return tlps
+
+
+def header_of(tlp: Tlp_us) -> dict[str, int]:
+    """A completion's header at the seam."""
+    return {
+        "status": int(tlp.status),
+        "byte_count": tlp.byte_count,
+        "lower_address": tlp.lower_address,
+        "dwords": tlp.length,
+        "tag": tlp.tag,
+        "requester_id": int(tlp.requester_id),
+        "traffic_class": int(tlp.tc),
+        "attributes": int(tlp.attr),
+        "poisoned": tlp.ep,
+        "locked": tlp.fmt_type in (TlpType.CPL_LOCKED, TlpType.CPL_LOCKED_DATA),
+    }
 
 
 def beats_of(frame: UsPcieFrame, width: int, user: int, rng: random.Random) -> list[dict]:

@@ -13,7 +13,14 @@ from hw.pcie.ultrascale.receive import CompletionReceiver, RequestReceiver
 from hw.pcie.ultrascale.straddle import STRADDLE_WIDTH
 from hw.seam import BUS_WIDTH, WIDTHS, CompletionStatus, TargetKind
 from tests.hw.helpers import packets, seeded, send, simulate, toggle, watch
-from tests.hw.pcie.ultrascale.packets import beats_of, completion, request, straddled
+from tests.hw.pcie.ultrascale.packets import (
+    beats_of,
+    completion,
+    header_of,
+    of_size,
+    request,
+    straddled,
+)
 
 KINDS = {
     TlpType.MEM_READ: TargetKind.READ,
@@ -111,18 +118,7 @@ def test_completions(width, pause):
     found = packets(log, width)
     expect_apart(found)
     for tlp, (_, header, data) in zip(tlps, found, strict=True):
-        assert header == {
-            "status": int(tlp.status),
-            "byte_count": tlp.byte_count,
-            "lower_address": tlp.lower_address,
-            "dwords": tlp.length,
-            "tag": tlp.tag,
-            "requester_id": int(tlp.requester_id),
-            "traffic_class": int(tlp.tc),
-            "attributes": int(tlp.attr),
-            "poisoned": tlp.ep,
-            "locked": tlp.fmt_type in (TlpType.CPL_LOCKED, TlpType.CPL_LOCKED_DATA),
-        }
+        assert header == header_of(tlp)
         assert data[: len(tlp.data)] == tlp.data
 
 
@@ -134,12 +130,7 @@ def test_completions(width, pause):
 def test_completions_hold_up_nothing(width, size, beats):
     rng = seeded()
     dut = CompletionReceiver(width)
-    tlps = []
-    while len(tlps) < 8:
-        tlp = completion(rng)
-        if tlp.has_data():
-            tlp.set_data(rng.randbytes(size))
-            tlps.append(tlp)
+    tlps = of_size(rng, 8, size)
     found = packets(receive(dut, rc_beats(tlps, width, rng, straddle=False)), width)
     starts = [cycles[0] for cycles, _, _ in found]
     assert [later - before for before, later in pairwise(starts)] == [beats] * 7
@@ -150,12 +141,7 @@ def test_completions_that_straddle_take_the_room_of_their_halves(size, halves):
     """At 250 MHz: 6.4, 7.1 and 7.5 GB/s."""
     rng = seeded()
     dut = CompletionReceiver(STRADDLE_WIDTH)
-    tlps = []
-    while len(tlps) < 20:
-        tlp = completion(rng)
-        if tlp.has_data():
-            tlp.set_data(rng.randbytes(size))
-            tlps.append(tlp)
+    tlps = of_size(rng, 20, size)
     (beats,) = [straddled([tlp.pack_us_rc() for tlp in tlps], rng)]
     assert len(beats) == 10 * halves
     found = packets(receive(dut, [beats]), STRADDLE_WIDTH)

@@ -13,7 +13,7 @@ from hw.pcie.ultrascale.transmit import CompletionTransmitter, RequestTransmitte
 from hw.seam import WIDTHS
 from tests.hw.helpers import seeded, send, simulate, toggle, watch
 from tests.hw.pcie.tlps import seam_beats
-from tests.hw.pcie.ultrascale.packets import completion, frames_of, request
+from tests.hw.pcie.ultrascale.packets import completion, frames_of, header_of, request
 
 READS, WRITES = (TlpType.MEM_READ, TlpType.MEM_READ_64), (TlpType.MEM_WRITE, TlpType.MEM_WRITE_64)
 
@@ -41,19 +41,7 @@ def request_beats(tlp: Tlp_us, width: int) -> list[dict]:
 
 def completion_beats(tlp: Tlp_us, width: int) -> list[dict]:
     """The seam's beats of a completion."""
-    header = {
-        "status": int(tlp.status),
-        "byte_count": tlp.byte_count,
-        "lower_address": tlp.lower_address,
-        "dwords": tlp.length,
-        "tag": tlp.tag,
-        "requester_id": int(tlp.requester_id),
-        "traffic_class": int(tlp.tc),
-        "attributes": int(tlp.attr),
-        "poisoned": tlp.ep,
-        "locked": tlp.fmt_type in (TlpType.CPL_LOCKED, TlpType.CPL_LOCKED_DATA),
-    }
-    return seam_beats(header, bytes(tlp.data) or None, width)
+    return seam_beats(header_of(tlp), bytes(tlp.data) or None, width)
 
 
 def transmit(dut, width, packets, *, ready=lambda: 1, pause=lambda: 0):
