@@ -8,15 +8,15 @@ from collections import deque
 import pytest
 
 from hw.pcie.series7.block import SERIES7
+from hw.seam import WIDTHS
 from hw.write.arbiter import RequestArbiter
 from tests.hw.helpers import seeded, send, simulate
 from tests.hw.pcie.tlps import seam_beats
 
 INFINITE = 0xFF
 CREDIT_LAG = SERIES7.credit_lag
-#: What the arbiter knows of the block.
+#: What the arbiter knows of the block, besides the bits of a beat.
 BLOCK = {
-    "width": SERIES7.width,
     "transmit_buffers": SERIES7.transmit_buffers,
     "credit_lag": CREDIT_LAG,
 }
@@ -24,10 +24,11 @@ BLOCK = {
 OPEN = {"bus_master": 1, "read_room": 1, "write_room": 1, "np_headers": INFINITE}
 
 
-def write(random, token: int, beats: int) -> list[dict]:
+def write(random, token: int, beats: int, width: int = 64) -> list[dict]:
     """A write; the token tells it from the others."""
+    data = random.randbytes(width // 8 * beats)
     header = {"write": 1, "address": random.randrange(0, 1 << 64, 4), "token": token}
-    return seam_beats(header | {"dwords": 2 * beats}, random.randbytes(8 * beats))
+    return seam_beats(header | {"dwords": len(data) // 4}, data, width)
 
 
 def read(random, tag: int) -> list[dict]:
@@ -47,6 +48,7 @@ class Run:
     owe : cycles from the end of a write to its token, at least 1
     header : the block takes a cycle before the first beat of a packet, as the adapter does
     drops : tokens of writes that the block drops
+    width : bits of a beat of the writes
 
     Attributes
     ----------
@@ -68,8 +70,9 @@ class Run:
         owe=lambda: 2,
         header=False,
         drops=(),
+        width=64,
     ):
-        dut = RequestArbiter(len(writes), **BLOCK)
+        dut = RequestArbiter(len(writes), width=width, **BLOCK)
         self.packets, self.offers, self.sent, self.links = [], [], [], []
         self.by_block = []
         self._inside = None
@@ -154,26 +157,32 @@ class Run:
         return found
 
 
-def some_writes(random, writers: int, count: int) -> list[list]:
+def some_writes(random, writers: int, count: int, width: int = 64) -> list[list]:
     """`count` packets of 1 to 16 beats for each writer; tokens count through."""
     return [
-        [write(random, count * writer + n, random.choice((1, 2, 3, 16))) for n in range(count)]
+        [
+            write(random, count * writer + n, random.choice((1, 2, 3, 16)), width)
+            for n in range(count)
+        ]
         for writer in range(writers)
     ]
 
 
-@pytest.mark.parametrize("stall", [0, 0.5])
-@pytest.mark.parametrize("writers", [1, 3])
-def test_everything_arrives_in_order_and_unbroken(writers, stall):
+@pytest.mark.parametrize(
+    ("writers", "stall", "width"),
+    [(1, 0, 64), (1, 0.5, 64), (3, 0, 64), *((3, 0.5, width) for width in WIDTHS)],
+)
+def test_everything_arrives_in_order_and_unbroken(writers, stall, width):
     random = seeded()
     reads = [read(random, n) for n in range(40)]
-    writes = some_writes(random, writers, 25)
+    writes = some_writes(random, writers, 25, width)
     run = Run(
         reads,
         writes,
         ready=lambda: random.random() >= stall,
         pause=lambda: random.choice((0, 0, 0, 3)),
         owe=lambda: random.randint(1, 5),
+        width=width,
     )
     assert [header.tag for header, *_ in run.packets if not header.write] == list(range(40))
     order = [header.token for header, *_ in run.packets if header.write]
@@ -296,8 +305,8 @@ def test_what_the_block_drops_is_reported_as_dropped():
     assert run.by_block == [2, 5]
 
 
-@pytest.mark.parametrize("header", [False, True])
-def test_bus_master_comes_and_goes(header):
+@pytest.mark.parametrize(("header", "width"), [(False, 64), *((True, width) for width in WIDTHS)])
+def test_bus_master_comes_and_goes(header, width):
     """A packet leaves whole or not at all, and tokens keep their order however late they are."""
     random = seeded()
     state = dict(OPEN)
@@ -307,15 +316,16 @@ def test_bus_master_comes_and_goes(header):
             state["bus_master"] ^= 1
         return dict(state)
 
-    count = 60
+    count = 40
     run = Run(
-        [read(random, n) for n in range(30)],
-        some_writes(random, 2, count),
+        [read(random, n) for n in range(20)],
+        some_writes(random, 2, count, width),
         ready=lambda: random.random() < 0.7,
         pause=lambda: random.choice((0, 0, 5)),
         owe=lambda: random.randint(1, 12),
         link=link,
         header=header,
+        width=width,
     )
     assert all(run.links[cycle - 1]["bus_master"] for cycle, _ in run.offers)
     order = [token for _, token, _ in run.sent]
@@ -328,4 +338,4 @@ def test_bus_master_comes_and_goes(header):
 
 def test_there_must_be_a_writer():
     with pytest.raises(ValueError, match="writers must be at least 1, not 0"):
-        RequestArbiter(0, **BLOCK)
+        RequestArbiter(0, width=64, **BLOCK)

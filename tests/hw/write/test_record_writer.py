@@ -5,6 +5,7 @@ import pytest
 from amaranth.hdl import Cat
 
 from hw.registers.bus import READ_LATENCY
+from hw.seam import WIDTHS
 from hw.write.record_writer import RecordWriter
 from peerdma import regs
 from tests.hw.helpers import fields, seeded, simulate
@@ -22,8 +23,8 @@ def record(where, *, message=0, error=0):
 class Bench:
     """Registers, a sink that answers with tokens, and a log of what was written."""
 
-    def __init__(self, sources, *, rng=None, answer=6, direct=False):
-        self.dut = RecordWriter(sources, TOKEN, width=64, direct=direct)
+    def __init__(self, sources, *, rng=None, answer=6, direct=False, width=64):
+        self.dut = RecordWriter(sources, TOKEN, width=width, direct=direct)
         self.words = dict(WORDS)
         self.written = []
         self._rng, self._answer = rng, answer
@@ -178,17 +179,18 @@ def test_a_request_that_is_dropped_at_once_is_done():
     simulate(dut, testbench, background=[bench._registers])
 
 
-def test_sources_take_turns():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_sources_take_turns(width):
     rng = seeded()
-    sources = 5
-    bench = Bench(sources, rng=rng)
+    sources, turns = 5, 10
+    bench = Bench(sources, rng=rng, width=width)
     for number in range(sources):
         bench.words |= {2 * number: number << 12, 2 * number + 1: 0}
-    left = [30] * sources
+    left = [turns] * sources
 
     def source(number):
         async def run(ctx):
-            for turn in range(30):
+            for turn in range(turns):
                 bench.words[2 * number + 1] = turn
                 await bench.take(ctx, number, record(2 * number), cycles=1000)
                 await bench.finish(ctx, number)
@@ -201,13 +203,14 @@ def test_sources_take_turns():
 
     bench.run(*map(source, range(sources)))
     for number in range(sources):
-        assert [data for at, data in bench.written if at == number << 12] == list(range(30))
+        assert [data for at, data in bench.written if at == number << 12] == list(range(turns))
 
 
-def test_records_with_their_address_and_data_beside_those_of_registers():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_records_with_their_address_and_data_beside_those_of_registers(width):
     """Of one dword and of two; each source hears of its own ones."""
     rng = seeded()
-    bench = Bench(2, rng=rng, direct=True)
+    bench = Bench(2, rng=rng, direct=True, width=width)
     wide = [rng.random() < 0.5 for _ in range(20)]
     own = [(0x9_0000_0000 + 8 * n, rng.getrandbits(64)) for n in range(20)]
 
