@@ -93,6 +93,20 @@ ROWS = [
         "stream/test_ring.py::test_copy_room_is_exact",
     ),
     (
+        "only eight lanes of a word are written to its bank",
+        "memory/banks.py",
+        "Mux(self.write.valid, placed.enable[bank], 0)",
+        "Mux(self.write.valid, placed.enable[bank][:8], 0)",
+        "memory/test_rotators.py::test_put_and_get",
+    ),
+    (
+        "of a beat of the stream only eight lanes reach the ring",
+        "stream/ring.py",
+        "put.i.payload.enable.eq((1 << beat.count) - 1)",
+        "put.i.payload.enable.eq(((1 << beat.count) - 1)[:8])",
+        "stream/test_ring.py::test_outbound_bytes_in_order",
+    ),
+    (
         "an error without an address has that of another",
         "channel/capture.py",
         "kept.read.eq(~report.located & (not c2h))",
