@@ -127,8 +127,11 @@ def completions_abut(width: int) -> bool:
     return width > COMPLETION_HEADER_BITS
 
 
-class CompletionStatus(enum.Enum, shape=3):
-    """Completion Status field (PCI Express Base Specification, completion rules)."""
+class CompletionStatus(enum.Enum, shape=4):
+    """Completion Status field (PCI Express Base Specification, completion rules), of three bits.
+
+    Values with the fourth one are no completion's: a block that ends requests by itself says so.
+    """
 
     #: Successful Completion
     SC = 0
@@ -138,6 +141,8 @@ class CompletionStatus(enum.Enum, shape=3):
     CRS = 2
     #: Completer Abort
     CA = 4
+    #: The block has waited for the completion too long, and no more of it will come
+    TIMEOUT = 8
 
 
 class RequestHeader(data.Struct):

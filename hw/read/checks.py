@@ -21,8 +21,8 @@ class CompletionChecker(wiring.Component):
     A successful completion must carry the Byte Count and the Lower Address of the next byte, unless
     `tolerant` says that this does not matter, and no more dwords than are missing. In one with
     another status these fields are not looked at: it ends the request in any case (PCI Express Base
-    Specification, "Completion Rules" and "Data Return for Read Requests"). A completion of a locked
-    read belongs to no request of ours.
+    Specification, "Completion Rules" and "Data Return for Read Requests"), as does a timeout of the
+    block. A completion of a locked read belongs to no request of ours.
 
     Latency: `lookup` and `progress` belong to the beat that arrives; all other members belong to
     the beat of the cycle before (`valid`).
@@ -152,6 +152,8 @@ class CompletionChecker(wiring.Component):
         m.d.comb += [good.eq(success & fits), misfit.eq(success & ~fits)]
         with m.If(status == CompletionStatus.CA.value):
             m.d.comb += outcome.eq(Outcome.COMPLETER_ABORT)
+        with m.Elif(status == CompletionStatus.TIMEOUT.value):
+            m.d.comb += outcome.eq(Outcome.COMPLETION_TIMEOUT)
         with m.Elif(~success):
             # Configuration Request Retry and reserved values are to be handled as this.
             m.d.comb += outcome.eq(Outcome.UNSUPPORTED_REQUEST)

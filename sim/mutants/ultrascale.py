@@ -54,6 +54,27 @@ ROWS = [
         "pcie/ultrascale/test_receive.py::test_error_codes",
     ),
     (
+        "a timeout of the block is another error",
+        "pcie/ultrascale/receive.py",
+        "completion.status.eq(CompletionStatus.TIMEOUT)",
+        "completion.status.eq(CompletionStatus.UR)",
+        "pcie/ultrascale/test_receive.py::test_error_codes",
+    ),
+    (
+        "a completion with a reserved error code is good",
+        "pcie/ultrascale/receive.py",
+        "with m.Default():",
+        "with m.Case(CompletionError.FUNCTION_RESET.value):",
+        "pcie/ultrascale/test_receive.py::test_error_codes",
+    ),
+    (
+        "a timeout of the block is Unsupported Request",
+        "read/checks.py",
+        "outcome.eq(Outcome.COMPLETION_TIMEOUT)",
+        "outcome.eq(Outcome.UNSUPPORTED_REQUEST)",
+        "read/test_engine_faults.py::test_error_completions",
+    ),
+    (
         "a read has a write's number",
         "pcie/ultrascale/sent.py",
         "self.sequence.eq(Mux(self.write, Cat(place, 1), 0))",

@@ -27,11 +27,18 @@ class RequestType(enum.Enum, shape=4):
 
 
 class CompletionError(enum.Enum, shape=4):
-    """Error Code field of requester completions, as far as they are distinguished."""
+    """Error Code field of requester completions; other values are reserved."""
 
+    NONE = 0
     POISONED = 1
+    #: its status is not Successful Completion
+    BAD_STATUS = 2
+    #: it has no data, or more of them to come than were asked for
+    INVALID_LENGTH = 3
     #: it differs from the request with its tag in requester ID, traffic class or attributes
     MISMATCH = 4
+    #: it does not begin at the byte that is due
+    INVALID_ADDRESS = 5
     #: it belongs to no request
     INVALID_TAG = 6
     #: the block ends the request by itself, and all other fields but the tag are invalid

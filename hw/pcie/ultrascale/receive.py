@@ -15,6 +15,13 @@ __all__ = ["CompletionReceiver", "RequestReceiver"]
 
 #: A tag that no request of ours has.
 _NO_TAG = 0xFF
+#: Error codes for what the engine finds itself.
+_FOUND = (
+    CompletionError.NONE,
+    CompletionError.BAD_STATUS,
+    CompletionError.INVALID_LENGTH,
+    CompletionError.INVALID_ADDRESS,
+)
 
 
 class _Receiver(wiring.Component):
@@ -95,10 +102,11 @@ class RequestReceiver(_Receiver):
 class CompletionReceiver(_Receiver):
     """Completions of our reads.
 
-    The engine checks itself what the block has checked, Byte Count and Lower Address, so most error
+    The engine checks itself what the block has checked, status, length and address, so most error
     codes add nothing. A completion that belongs to no request gets a tag that none has. Where the
     block has ended a request, because it timed out or the function was reset, it makes a completion
-    up: here that is Unsupported Request.
+    up: here that is TIMEOUT or Unsupported Request. So are reserved codes the latter, whatever the
+    descriptor says: data of which the block reports an error must not count as good.
 
     Parameters
     ----------
@@ -130,5 +138,12 @@ class CompletionReceiver(_Receiver):
                 m.d.comb += completion.poisoned.eq(1)
             with m.Case(CompletionError.MISMATCH.value, CompletionError.INVALID_TAG.value):
                 m.d.comb += completion.tag.eq(_NO_TAG)
-            with m.Case(CompletionError.FUNCTION_RESET.value, CompletionError.TIMEOUT.value):
+            with m.Case(CompletionError.TIMEOUT.value):
+                m.d.comb += [
+                    completion.status.eq(CompletionStatus.TIMEOUT),
+                    completion.locked.eq(0),
+                ]
+            with m.Case(*(each.value for each in _FOUND)):
+                pass
+            with m.Default():
                 m.d.comb += [completion.status.eq(CompletionStatus.UR), completion.locked.eq(0)]

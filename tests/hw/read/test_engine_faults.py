@@ -25,6 +25,7 @@ PIECES = (3, 64, 64, 64, 5)
         (CompletionStatus.UR, Outcome.UNSUPPORTED_REQUEST),
         (CompletionStatus.CRS, Outcome.UNSUPPORTED_REQUEST),
         (CompletionStatus.CA, Outcome.COMPLETER_ABORT),
+        (CompletionStatus.TIMEOUT, Outcome.COMPLETION_TIMEOUT),
     ],
 )
 def test_error_completions(status, outcome):

@@ -152,23 +152,33 @@ def test_completions_that_straddle_take_the_room_of_their_halves(size, halves):
         assert data == tlp.data
 
 
+#: What each error code changes of a completion: those of `ErrorCode`, and the reserved ones.
+AS_IT_IS: dict[str, int] = {}
+NOBODYS = {"tag": 0xFF}
+ENDED = {"status": CompletionStatus.UR.value, "locked": 0}
+ERROR_CODES = {
+    ErrorCode.NORMAL_TERMINATION: AS_IT_IS,
+    ErrorCode.POISONED: {"poisoned": 1},
+    ErrorCode.BAD_STATUS: AS_IT_IS,
+    ErrorCode.INVALID_LENGTH: AS_IT_IS,
+    ErrorCode.MISMATCH: NOBODYS,
+    ErrorCode.INVALID_ADDRESS: AS_IT_IS,
+    ErrorCode.INVALID_TAG: NOBODYS,
+    7: ENDED,
+    ErrorCode.FLR: ENDED,
+    ErrorCode.TIMEOUT: {"status": CompletionStatus.TIMEOUT.value, "locked": 0},
+    **dict.fromkeys(range(10, 16), ENDED),
+}
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_error_codes(width):
     """What the engine does not see by itself."""
     rng = seeded()
     dut = CompletionReceiver(width)
     tlps, wanted = [], []
-    for error, change in {
-        ErrorCode.NORMAL_TERMINATION: {},
-        ErrorCode.POISONED: {"poisoned": 1},
-        ErrorCode.BAD_STATUS: {},
-        ErrorCode.INVALID_LENGTH: {},
-        ErrorCode.INVALID_ADDRESS: {},
-        ErrorCode.MISMATCH: {"tag": 0xFF},
-        ErrorCode.INVALID_TAG: {"tag": 0xFF},
-        ErrorCode.TIMEOUT: {"status": CompletionStatus.UR.value, "locked": 0},
-        ErrorCode.FLR: {"status": CompletionStatus.UR.value, "locked": 0},
-    }.items():
+    assert sorted(ERROR_CODES) == list(range(16))
+    for error, change in ERROR_CODES.items():
         tlp = completion(rng)
         tlp.ep, tlp.error_code = False, error
         same = {"tag": tlp.tag, "poisoned": 0, "status": int(tlp.status)}
