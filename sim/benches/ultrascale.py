@@ -65,6 +65,18 @@ class _Credits:
         return found
 
 
+class _Zero:
+    """An input of the block that is none of the core's ports, and 0."""
+
+    value = 0
+
+    def __init__(self, width: int):
+        self._width = width
+
+    def __len__(self) -> int:
+        return self._width
+
+
 class _Judged:
     """Shows the TLPs at a model's link to a checker, and may make it send requests late."""
 
@@ -149,6 +161,12 @@ def ultrascale_device(dut, name: str, rng: random.Random, *, stall: float = 0.0)
         if "_axis_" not in port.name
     }
     ports["pcie_cq_np_req"] = _Credits(dut)
+    ports |= {
+        f"cfg_mgmt_{name}": _Zero(width)
+        for name, width in (("write", 1), ("write_data", 32), ("byte_enable", 4))
+    }
+    if kind is _UltraScalePlus:
+        ports["cfg_mgmt_function_number"] = _Zero(8)
     streams = {
         f"{ours}_bus": AxiStreamBus.from_prefix(dut, theirs) for ours, theirs in _STREAMS.items()
     }

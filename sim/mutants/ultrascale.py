@@ -104,6 +104,20 @@ ROWS = [
         "pcie/ultrascale/test_adapter.py::test_two_non_posted_requests_are_under_way_at_most",
     ),
     (
+        "extended tags are what relaxed ordering is",
+        "pcie/ultrascale/management.py",
+        "self.data[_EXTENDED_TAG]",
+        "self.data[_RELAXED_ORDERING]",
+        "pcie/ultrascale/test_adapter.py::test_device_control_is_read_again_and_again",
+    ),
+    (
+        "two accesses to Device Control without a cycle between them",
+        "pcie/ultrascale/management.py",
+        "self.read.eq(~(self.read & self.done))",
+        "self.read.eq(1)",
+        "pcie/ultrascale/test_adapter.py::test_device_control_is_read_again_and_again",
+    ),
+    (
         "a message that failed is lost",
         "pcie/ultrascale/interrupts.py",
         "self.message_sent | ~self.msi_enable",

@@ -7,6 +7,7 @@ requester ───▶ RequestTransmitter ────▶ s_axis_rq
 m_axis_rc ───▶ CompletionReceiver ────▶ requester_completion
 m_axis_cq ───▶ RequestReceiver ───────▶ target
 completion ──▶ CompletionTransmitter ─▶ s_axis_cc
+cfg_mgmt ────▶ DeviceControl ──────────▶ link
 """
 
 from amaranth import *
@@ -18,6 +19,7 @@ from ..interface import PortsSignature
 from .credits import NonPostedCredits
 from .family import Family
 from .interrupts import Interrupts
+from .management import DeviceControl
 from .ports import (
     CQ_BYTE_ENABLES,
     CQ_DISCONTINUE,
@@ -33,6 +35,8 @@ __all__ = ["UltraScaleAdapter"]
 
 #: Flow control information select: transmit credits available.
 _FC_TRANSMIT_AVAILABLE = 4
+#: Offset in bytes of Device Control in the PCI Express capability.
+_DEVICE_CONTROL = 8
 
 
 class UltraScaleAdapter(wiring.Component):
@@ -42,9 +46,9 @@ class UltraScaleAdapter(wiring.Component):
     for payload (`Transmitter`s); 1 or 2 from the streams to `target` and `requester_completion`
     (`Receiver`s). `link` is not registered here.
 
-    The block does not show whether extended tags and relaxed ordering are enabled: the core is told
-    that neither is. UltraScale does not show our bus number either, and the register that has it
-    reads 0. The block itself reports timeouts and unexpected completions.
+    The block does not show whether extended tags and relaxed ordering are enabled: `DeviceControl`
+    asks it. UltraScale does not show our bus number either, and the register that has it reads 0.
+    The block itself reports timeouts and unexpected completions.
 
     Parameters
     ----------
@@ -150,6 +154,16 @@ class UltraScaleAdapter(wiring.Component):
             pcie.cfg_interrupt_int.eq(interrupts.asserted),
             pcie.cfg_interrupt_pending.eq(interrupts.asserted),
             pcie.cfg_interrupt_msi_int.eq(interrupts.message),
+        ]
+
+        m.submodules.control = control = DeviceControl()
+        m.d.comb += [
+            pcie.cfg_mgmt_addr.eq((family.express_capability + _DEVICE_CONTROL) // 4),
+            pcie.cfg_mgmt_read.eq(control.read),
+            control.done.eq(pcie.cfg_mgmt_read_write_done),
+            control.data.eq(pcie.cfg_mgmt_read_data),
+            link.extended_tag.eq(control.extended_tag),
+            link.relaxed_ordering.eq(control.relaxed_ordering),
         ]
 
         m.d.comb += [

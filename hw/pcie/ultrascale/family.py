@@ -41,6 +41,10 @@ class Family:
         Speed is one-hot and the lanes are a number, else both are log2.
     bus_number : bool
         It shows its bus number.
+    management_address : int
+        Bits of `cfg_mgmt_addr`.
+    express_capability : int
+        Offset in bytes of the PCI Express capability in its configuration space.
     """
 
     name: str
@@ -57,6 +61,8 @@ class Family:
     msix: int
     one_hot_speed: bool
     bus_number: bool
+    management_address: int
+    express_capability: int
 
     @property
     def writes(self) -> int:
@@ -90,6 +96,8 @@ ULTRASCALE = Family(
     msix=2,
     one_hot_speed=True,
     bus_number=False,
+    management_address=19,
+    express_capability=0xC0,
 )
 ULTRASCALE_PLUS = Family(
     name="ultrascale_plus",
@@ -106,4 +114,6 @@ ULTRASCALE_PLUS = Family(
     msix=4,
     one_hot_speed=False,
     bus_number=True,
+    management_address=10,
+    express_capability=0x70,
 )

@@ -56,9 +56,13 @@ def ports_of_block(family: Family, width: int) -> tuple[Port, ...]:
             "o",
             ("pcie_cq_np_req", family.np_req, "1: another non-posted request may come"),
             ("cfg_fc_sel", 3, "which credits are shown; 4: transmit credits available"),
+            ("cfg_mgmt_addr", family.management_address, "dword of configuration space to read"),
+            ("cfg_mgmt_read", 1, "read it, until this is done"),
         ),
         *port_rows(
             "i",
+            ("cfg_mgmt_read_data", 32, "what is there"),
+            ("cfg_mgmt_read_write_done", 1, "for a cycle: it is read"),
             ("cfg_fc_nph", 8, "non-posted header credits"),
             ("user_lnk_up", 1, "the link is up"),
             ("cfg_max_payload", family.max_payload, "Device Control, Max_Payload_Size"),

@@ -52,9 +52,44 @@ def test_link_state(family):
             for name, (port, low, bits) in same.items():
                 assert link[name] == ports[port] >> low & (1 << bits) - 1, name
             assert link["requester_id"] == (bus << 8 if family.bus_number else 0)
-            assert (link["extended_tag"], link["relaxed_ordering"]) == (0, 0)
             await ctx.tick()
         assert ctx.get(dut.pcie.cfg_fc_sel) == 4
+
+    simulate(dut, bench)
+
+
+@FAMILIES
+def test_device_control_is_read_again_and_again(family):
+    """What the dword holds when an access ends is at the seam from the next cycle on."""
+    rng = seeded()
+    dut = UltraScaleAdapter(family, 64)
+    pcie, link = dut.pcie, dut.seam.link
+    address = {"ultrascale": 0xC8, "ultrascale_plus": 0x78}[family.name] // 4
+
+    async def bench(ctx):
+        relaxed = extended = 0
+        for _ in range(20):
+            cycles = 0
+            while not ctx.get(pcie.cfg_mgmt_read):
+                cycles += 1
+                await ctx.tick()
+            assert cycles == 1, "one cycle between two accesses"
+            for _ in range(rng.randrange(5)):
+                ctx.set(pcie.cfg_mgmt_read_data, rng.getrandbits(32))
+                await ctx.tick()
+                assert (ctx.get(pcie.cfg_mgmt_read), ctx.get(pcie.cfg_mgmt_addr)) == (1, address)
+                assert (ctx.get(link.relaxed_ordering), ctx.get(link.extended_tag)) == (
+                    relaxed,
+                    extended,
+                )
+            data = rng.getrandbits(32)
+            relaxed, extended = data >> 4 & 1, data >> 8 & 1
+            ctx.set(pcie.cfg_mgmt_read_data, data)
+            ctx.set(pcie.cfg_mgmt_read_write_done, 1)
+            await ctx.tick()
+            ctx.set(pcie.cfg_mgmt_read_write_done, 0)
+            found = ctx.get(link.relaxed_ordering), ctx.get(link.extended_tag)
+            assert found == (relaxed, extended)
 
     simulate(dut, bench)
 
