@@ -120,11 +120,13 @@ def main(argv: list[str] | None = None) -> int:
     )
     add_core_options(core)
     arguments = parser.parse_args(argv)
+    adapter = ADAPTERS[arguments.pcie]
     try:
         config = chosen_core(arguments)
+        config.require(adapter.block)
     except ValueError as error:
         parser.error(str(error))
-    adapter, output = ADAPTERS[arguments.pcie], arguments.output
+    output = arguments.output
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(generate(config, adapter))
     print(f"{output}: {MODULE_NAME}, {adapter.name}, {config}", file=sys.stderr)

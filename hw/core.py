@@ -42,7 +42,7 @@ from .read.placement_switch import PlacementSwitch
 from .records import JOB_BYTES, RAM_ADDRESS_BITS, WriteToken, offset_bits
 from .registers.bank import field
 from .registers.extension import ExtensionBlock
-from .seam import Block, SeamSignature
+from .seam import FIVE_BIT_TAGS, Block, SeamSignature
 from .stream.axi_stream import UserPorts
 from .stream.pair import StreamPair
 from .stream.user_blocks import Axis, FrameBlock, PassThrough, UserBlock
@@ -62,7 +62,8 @@ class CoreConfig:
     h2c, c2h : int
         Channels in each direction, 1 to 4.
     tags : int
-        Reads in flight: 8, 16 or 32 (five tag bits need no configuration by the host).
+        Reads in flight: 8, 16, 32 or 64, as far as the PCIe block has them (`Block.max_tags`). Of
+        64, the host has to enable extended tags for more than 32 to be used.
     ram_size : int
         Bytes of card RAM, a power of two from 4 KiB to 1 MiB.
     clock_khz : int
@@ -94,8 +95,8 @@ class CoreConfig:
         for name in ("h2c", "c2h"):
             if not 1 <= getattr(self, name) <= 4:
                 raise ValueError(f"{name} must be 1 to 4 channels, not {getattr(self, name)}")
-        if self.tags not in (8, 16, 32):
-            raise ValueError(f"tags must be 8, 16 or 32, not {self.tags}")
+        if self.tags not in (8, 16, 32, 64):
+            raise ValueError(f"tags must be 8, 16, 32 or 64, not {self.tags}")
         if not 0 <= self.launch_queues <= regs.LAUNCH_QUEUES:
             raise ValueError(
                 f"launch_queues must be 0 to {regs.LAUNCH_QUEUES}, not {self.launch_queues}"
@@ -107,6 +108,14 @@ class CoreConfig:
         if self.ram_size not in (1 << bits for bits in range(12, RAM_ADDRESS_BITS + 1)):
             raise ValueError(
                 f"card RAM must be a power of two, 4 KiB to 1 MiB, not {self.ram_size} bytes"
+            )
+
+    def require(self, block: Block) -> None:
+        """Raises ValueError if this is more than the PCIe block can do."""
+        if self.tags > block.max_tags:
+            raise ValueError(
+                f"tags must be at most {block.max_tags}, all that the PCIe block has, "
+                f"not {self.tags}"
             )
 
     @property
@@ -165,11 +174,17 @@ class Core(wiring.Component):
         For user logic outside of the core, of each pair.
     owners : array of In(OwnerSignature)
         H2C channels, then C2H channels. Only if `shared`.
+
+    Raises
+    ------
+    ValueError
+        If the configuration is more than the block can do.
     """
 
     def __init__(self, block: Block, config: CoreConfig = CoreConfig(), *, shared: bool = False):
         if shared and config.launch_queues:
             raise ValueError("with launch queues, the channels have no port for another owner")
+        config.require(block)
         self.block = block
         self._config = config
         self._shared = shared or config.launch_queues > 0
@@ -331,6 +346,8 @@ class Core(wiring.Component):
             arbiter.link.eq(link),
             host.link.eq(link),
         ]
+        if self._config.tags > FIVE_BIT_TAGS:
+            m.d.comb += engine.extended.eq(link.extended_tag)
 
     def _connect_host(self, m, host, engine, arbiter, h2c, c2h):
         wiring.connect(m, engine.error, host.read_error)

@@ -39,6 +39,7 @@ from amaranth.lib.wiring import In, Out
 
 __all__ = [
     "BUS_WIDTH",
+    "FIVE_BIT_TAGS",
     "WIDTHS",
     "Block",
     "CompletionHeader",
@@ -58,6 +59,8 @@ __all__ = [
 WIDTHS = (64, 128, 256)
 #: Bits of a word of the register bus, whatever the width of a beat.
 BUS_WIDTH = 64
+#: Tags of a function that has not Extended Tag Field Enable set in Device Control.
+FIVE_BIT_TAGS = 32
 #: Bits of a completion's header on the link.
 COMPLETION_HEADER_BITS = 96
 
@@ -79,6 +82,8 @@ class Block:
         Cycles that a read may need to show in the non-posted credits of `LinkState`.
     drop_lag : int
         Cycles from the last beat of a TLP in which the block may still say that it dropped it.
+    max_tags : int
+        Reads that may be under way, those beyond `FIVE_BIT_TAGS` only with extended tags enabled.
     cpl_overcommit : int
         How many times as many completions may be under way as the buffer holds: 1, unless something
         else is known to keep them from coming all at once.
@@ -95,6 +100,7 @@ class Block:
     completion_credits: int
     credit_lag: int
     drop_lag: int
+    max_tags: int
     cpl_overcommit: int = 1
 
     def __post_init__(self):
@@ -255,6 +261,7 @@ class LinkState(data.Struct):
     max_read_request: 3
     #: read completion boundary: 1 is 128 bytes, 0 is 64
     rcb: 1
+    #: Extended Tag Field Enable
     extended_tag: 1
     relaxed_ordering: 1
     #: our bus, device and function number, for a register; the adapter puts it into TLPs

@@ -675,7 +675,10 @@ EXTENSION = Block(
         Register("cycles_lo", 0x40, Access.RO, "Free-running clock cycles [31:0]; latches high"),
         Register("cycles_hi", 0x44, Access.RO, "Free-running clock cycles [63:32] as latched"),
         Register(
-            "quarantined", 0x48, Access.RO, "Tags that wait for a late completion, a bit each"
+            "quarantined",
+            0x48,
+            Access.RO,
+            "Tags that wait for a late completion; bit n: tag n, or n + 32 if there are 64",
         ),
         Register("user_block", 0x4C, Access.RO, "Name of the user block, 4 characters; 0 is none"),
         Register(

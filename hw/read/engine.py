@@ -27,7 +27,7 @@ from ..records import (
     Retired,
     placement,
 )
-from ..seam import CompletionHeader, RequestHeader, beat, completions_abut
+from ..seam import FIVE_BIT_TAGS, CompletionHeader, RequestHeader, beat, completions_abut
 from .checks import CompletionChecker
 from .completion_space import MOST_COMPLETIONS, CompletionSpace
 from .issuer import Issuer
@@ -76,7 +76,7 @@ class ReadEngine(wiring.Component):
     capacity : int
         As for `hw.read.completion_space.CompletionSpace`.
     tags : int
-        Reads in flight, a power of two from 2 to 256. More than 32 need extended tags.
+        Reads in flight, a power of two from 2 to 256.
     timeout_cycles : int
         A read ends with COMPLETION_TIMEOUT this many to twice as many cycles after its request
         was offered, later by a few packets if the stream of completions is full; at least 4 for
@@ -118,6 +118,8 @@ class ReadEngine(wiring.Component):
         The parameter of this name unless it is driven, from the first cycle on.
     boundary_128, in_flight
         As for `hw.read.completion_space.CompletionSpace`.
+    extended : In(1), with more than `FIVE_BIT_TAGS` tags
+        As for `hw.read.tags.TagStates`.
     flush : In(1)
         Forgets all jobs: nothing is placed or retired from the next cycle on, and tags of
         requests without all their completions are quarantined. No job is taken meanwhile.
@@ -194,6 +196,7 @@ class ReadEngine(wiring.Component):
                 "quarantined": Out(tags),
                 "short": Out(clients),
             }
+            | ({"extended": In(1)} if tags > FIVE_BIT_TAGS else {})
         )
 
     def elaborate(self, platform):
@@ -274,6 +277,9 @@ class ReadEngine(wiring.Component):
             self.quarantined.eq(states.quarantined),
             self.short.eq(issuer.short),
         ]
+
+        if tags > FIVE_BIT_TAGS:
+            m.d.comb += states.extended.eq(self.extended)
 
         # What says that data is there waits for data that takes longer to its place.
         told = [(marks.mark, self.mark), (retirement.error, self.error)]

@@ -6,7 +6,9 @@ from itertools import pairwise
 from amaranth import *
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
+from ..seam import FIVE_BIT_TAGS
 from .records import Owner
 
 __all__ = ["OrderQueues", "TagStates"]
@@ -50,6 +52,8 @@ class TagStates(wiring.Component):
     flush : In(1)
         All jobs are forgotten: busy tags are not, waiting tags become quarantined.
     waiting, quarantined : Out(tags)
+    extended : In(1), with more than `FIVE_BIT_TAGS` tags
+        From the next cycle on, others than these may be taken, or not any more.
     """
 
     def __init__(self, tags: int, *, abut: bool = False):
@@ -71,6 +75,7 @@ class TagStates(wiring.Component):
                 "quarantined": Out(tags),
             }
             | ({"completed": In(event)} if abut else {})
+            | ({"extended": In(1)} if tags > FIVE_BIT_TAGS else {})
         )
 
     def elaborate(self, platform):
@@ -115,17 +120,28 @@ class TagStates(wiring.Component):
         groups = Array(free[i : i + size] for i in range(0, tags, size))
         group = Signal(range(len(groups)))
         candidates = Signal(size)
-        m.d.comb += candidates.eq(groups[group])
+        found, searched = self.free.valid, group
+        if tags > FIVE_BIT_TAGS:
+            # Without extended tags, only the first groups are searched, and a tag of another that
+            # had been found is not offered.
+            extended, found, searched = Signal(), Signal(), Signal.like(group)
+            first = group[: exact_log2(FIVE_BIT_TAGS // size)]
+            m.d.sync += extended.eq(self.extended)
+            m.d.comb += [
+                searched.eq(Mux(extended, group, first)),
+                self.free.valid.eq(found & (extended | (self.free.p < FIVE_BIT_TAGS))),
+            ]
+        m.d.comb += candidates.eq(groups[searched])
         with m.If(~self.free.valid):
             m.d.sync += [
-                self.free.valid.eq(candidates.any()),
+                found.eq(candidates.any()),
                 group.eq(group + 1),
             ]
             for i in reversed(range(size)):
                 with m.If(candidates[i]):
-                    m.d.sync += self.free.p.eq(group * size + i)
+                    m.d.sync += self.free.p.eq(searched * size + i)
         with m.Elif(self.free.ready):
-            m.d.sync += self.free.valid.eq(0)
+            m.d.sync += found.eq(0)
         return m
 
 

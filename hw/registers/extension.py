@@ -2,6 +2,8 @@
 """The extension block and the config block: what the core is, and the state it is in."""
 
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 from amaranth import *
 from amaranth.lib import data, wiring
@@ -129,6 +131,7 @@ class ExtensionBlock(wiring.Component):
     ):
         self._answers = answers
         self._channels = h2c | c2h << 4 | tags << 8 | launch_queues << 16
+        self._tags = tags
         self._ram_size = ram_size
         self._clock_khz = clock_khz
         self._capabilities = capabilities
@@ -178,6 +181,7 @@ class ExtensionBlock(wiring.Component):
         register = regs.EXTENSION["user_ratio"]
         for value, part in zip(ratio, register.fields, strict=True):
             m.d.comb += field(ext.user_ratio, register, part.name).eq(value)
+        quarantined = [self.quarantined[at : at + 32] for at in range(0, self._tags, 32)]
         m.d.comb += [
             ext.magic.eq(regs.EXTENSION_MAGIC),
             ext.version.eq(regs.EXTENSION["version"].reset),
@@ -188,7 +192,7 @@ class ExtensionBlock(wiring.Component):
             ext.stream_window_hi.eq(window >> 32),
             ext.clock_khz.eq(self._clock_khz),
             ext.time_scale.eq(self.time_scale),
-            ext.quarantined.eq(self.quarantined),
+            ext.quarantined.eq(reduce(or_, quarantined)),
             ext.waits_for.eq(self.waits_for),
             ext.user_block.eq(name),
             self.soft_reset.eq(ext.soft_reset_strobe & ext.soft_reset_data[0]),

@@ -80,10 +80,11 @@ def _copy(port: _Port, width: int) -> str:
 
 
 def block_of(seam: Seam) -> Block:
-    """The block that such a core is built for: otherwise as the 7-series'."""
+    """The block that such a core is built for: otherwise as the 7-series', but for its tags."""
     return replace(
         SERIES7,
         width=seam.width,
+        max_tags=64,
         completion_headers=seam.completion_headers,
         completion_credits=seam.completion_credits,
     )

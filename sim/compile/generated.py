@@ -201,8 +201,10 @@ def _generate(
 ) -> GeneratedCore:
     try:
         from hw.core import CoreConfig
-        from hw.endpoint import MODULE_NAME, user_ports
+        from hw.endpoint import DEFAULT_ADAPTER, MODULE_NAME, user_ports
         from hw.stream.user_blocks import find
+
+        from .attached import block_of
     except ImportError as error:
         raise BuildError(
             f"the core's C++ has to be made from hw/, and {error.name} is not installed: "
@@ -212,6 +214,7 @@ def _generate(
     try:
         chosen = {"user": find("none" if plain else user)} if user or plain else {}
         config = CoreConfig(extension=not plain, **chosen, **others)
+        config.require(block_of(seam) if seam else DEFAULT_ADAPTER.block)
     except ValueError as error:
         raise BuildError(str(error)) from error
     if user_ports(config):

@@ -235,6 +235,27 @@ ROWS = [
         "read/test_tags.py::test_states",
     ),
     (
+        "more tags than five bits are used without extended tags",
+        "read/engine.py",
+        "states.extended.eq(self.extended)",
+        "states.extended.eq(1)",
+        "read/test_engine.py::test_more_tags_than_five_bits_need_extended_tags",
+    ),
+    (
+        "tags are searched for where none may be used",
+        "read/tags.py",
+        "searched.eq(Mux(extended, group, first))",
+        "searched.eq(group)",
+        "read/test_tags.py::test_states",
+    ),
+    (
+        "a tag is offered that may not be used any more",
+        "read/tags.py",
+        "found & (extended | (self.free.p < FIVE_BIT_TAGS))",
+        "found",
+        "read/test_tags.py::test_states",
+    ),
+    (
         "a reset forgets that completions may come",
         "read/tags.py",
         "lost = self.waiting & every(self.flush)",

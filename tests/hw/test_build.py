@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hw.build import generate
+from hw.build import generate, main
 from hw.core import CoreConfig
 from hw.endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS, user_ports
 from hw.pcie.adapters import ADAPTERS
@@ -93,6 +93,20 @@ def test_a_core_for_another_block_has_its_ports(pcie, user):
     )
     streams = [port.width for port in ports if port.name.endswith("h2c0_tdata")]
     assert streams == ([adapter.block.width] if user else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--tags", "48"], "tags must be 8, 16, 32 or 64, not 48"),
+        (["--tags", "64"], "tags must be at most 32, all that the PCIe block has, not 64"),
+    ],
+)
+def test_a_core_that_cannot_be_built(options, said, capsys, tmp_path):
+    output = tmp_path / "core.v"
+    with pytest.raises(SystemExit):
+        main(["core", "-o", str(output), *options])
+    assert said in capsys.readouterr().err and not output.exists()
 
 
 def test_user_logic_outside_has_ports_for_each_pair(verilog):

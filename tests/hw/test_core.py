@@ -302,3 +302,10 @@ def test_software_reads_how_wide_the_data_path_is(width):
 def test_a_block_of_another_width_is_refused(width):
     with pytest.raises(ValueError, match=f"must be one of 64, 128, 256 bits, not {width}"):
         block_of(width)
+
+
+def test_a_core_has_no_more_tags_than_the_block():
+    config = replace(SMALL, tags=64)
+    with pytest.raises(ValueError, match="at most 32, all that the PCIe block has, not 64"):
+        Core(SERIES7, config)
+    assert Core(replace(SERIES7, max_tags=64), config)

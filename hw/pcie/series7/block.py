@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What the engine has to know about the 7-series PCIe block, out of the block's parameters."""
 
-from ...seam import Block
+from ...seam import FIVE_BIT_TAGS, Block
 from .parameters import PARAMETERS, TRANSMIT_BUFFERS
 
 __all__ = ["SERIES7"]
@@ -15,4 +15,5 @@ SERIES7 = Block(
     completion_credits=PARAMETERS["VC0_TOTAL_CREDITS_CD"],
     credit_lag=8,
     drop_lag=4,
+    max_tags=FIVE_BIT_TAGS,
 )

@@ -14,6 +14,8 @@ __all__ = ["ULTRASCALE", "ULTRASCALE_PLUS", "Family"]
 _CREDIT_BYTES = 16
 #: Cycles that a read may need from the seam to `cfg_fc_nph`. No document has the block's share.
 _CREDIT_LAG = 8
+#: Client tags: UltraScale has these, UltraScale+ 256, of which the engine has no use for more.
+_MAX_TAGS = 64
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Family:
             completion_credits=self.completion_bytes // _CREDIT_BYTES,
             credit_lag=_CREDIT_LAG,
             drop_lag=0,
+            max_tags=_MAX_TAGS,
         )
 
 

@@ -17,6 +17,7 @@ from amaranth.sim import Simulator
 
 from hw.read.engine import ReadEngine
 from hw.records import JOB_BYTES, OFFSET_BITS, Outcome
+from hw.seam import FIVE_BIT_TAGS
 from tests.hw.helpers import RING_PLACE, Driver, bytes_of, further, placement
 from tests.hw.read.completions import Packet, Request, enabled_bytes, host_byte, smallest, split
 
@@ -104,6 +105,7 @@ class Bench:
         self.tolerant = 0
         #: there is no room, so that jobs are taken to fail
         self.refuses = False
+        self.extended = 1
         #: jobs of each client that are not yet taken, and taken but not retired
         self.waiting = [deque() for _ in range(self.clients)]
         self.active = [deque() for _ in range(self.clients)]
@@ -279,6 +281,8 @@ class Bench:
         drive(dut.boundary_128, self.rcb == 128)
         drive(dut.in_flight, self.in_flight)
         drive(dut.tolerant, self.tolerant)
+        if self.tags > FIVE_BIT_TAGS:
+            drive(dut.extended, self.extended)
         drive(dut.request.ready, self.rng.random() < self.ready_rate)
         for queue, port in zip(self.waiting, dut.jobs, strict=True):
             drive(port.valid, bool(queue))

@@ -24,7 +24,7 @@ from tests.hw.read.engine_bench import RETIRES, Bench
         (6, 8, 64, 64),
         (4, 32, 128, 128),
         (6, 8, 64, 128),
-        (4, 32, 128, 256),
+        (4, 64, 128, 256),
         (6, 8, 64, 256),
     ],
 )
@@ -135,6 +135,27 @@ def test_tags_run_out():
             bench.answer(smallest(request))
         await bench.drain()
         assert all(job.outcome == Outcome.OK for job in jobs)
+
+    bench.run(test)
+
+
+def test_more_tags_than_five_bits_need_extended_tags():
+    """There are as many reads under way as may be."""
+    bench = Bench(1, 64, manual=True)
+
+    async def test(bench):
+        for number in range(32 + 64 + 32):
+            bench.submit(0, 64 * number, 8, 64 * number)
+        answered = 0
+        for extended in (0, 1, 0):
+            bench.extended = extended
+            await bench.step(2)
+            for request in bench.requests[answered:]:
+                bench.answer(smallest(request))
+            answered = len(bench.requests)
+            await bench.step(256)
+            tags = [request.tag for request in bench.requests[answered:]]
+            assert sorted(tags) == list(range(64 if extended else 32))
 
     bench.run(test)
 

@@ -8,6 +8,7 @@ from collections import deque
 import pytest
 
 from hw.read.tags import OrderQueues, TagStates
+from hw.seam import FIVE_BIT_TAGS
 from tests.hw.helpers import seeded, simulate
 
 
@@ -16,15 +17,18 @@ def members(bits: int) -> set[int]:
     return {number for number in range(bits.bit_length()) if bits >> number & 1}
 
 
-@pytest.mark.parametrize("tags", [2, 4, 32])
+@pytest.mark.parametrize("tags", [2, 4, 32, 64])
 def test_states(tags):
     rng = seeded()
     dut = TagStates(tags)
 
     async def bench(ctx):
         busy, waiting, quarantined = set(), set(), set()
-        searched = 0
+        searched, extended, usable = 0, 0, min(tags, FIVE_BIT_TAGS)
         for _ in range(1500):
+            if tags > FIVE_BIT_TAGS:
+                extended ^= rng.random() < 0.02
+                ctx.set(dut.extended, extended)
             assert members(ctx.get(dut.waiting)) == waiting
             assert members(ctx.get(dut.quarantined)) == quarantined
             flush = rng.random() < 0.01
@@ -46,13 +50,15 @@ def test_states(tags):
             assert ctx.get(dut.lookup_waiting) == (lookup in waiting)
             assert ctx.get(dut.lookup_quarantined) == (lookup in quarantined)
 
-            free = set(range(tags)) - busy - quarantined
+            free = set(range(usable)) - busy - quarantined
             found = ctx.get(dut.free.valid)
             tag = ctx.get(dut.free.payload)
             assert not found or tag in free
             # Each group of eight is searched once, and one cycle loads what was found.
-            searched = 0 if found or not free else searched + 1
-            assert searched <= (tags + 7) // 8 + 1
+            changes = usable != (tags if extended else min(tags, FIVE_BIT_TAGS))
+            searched = 0 if found or not free or changes else searched + 1
+            assert searched <= (usable + 7) // 8 + 1
+            usable = tags if extended else min(tags, FIVE_BIT_TAGS)
 
             busy.discard(released)
             if ended or closed:

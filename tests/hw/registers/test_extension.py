@@ -10,12 +10,12 @@ from tests.hw.helpers import simulate
 from tests.hw.registers.bus import bus_read, bus_write
 
 
-def run(scenario, user=PassThrough, capabilities=regs.Capability.STREAM, beside=None):
+def run(scenario, user=PassThrough, capabilities=regs.Capability.STREAM, beside=None, tags=32):
     dut = ExtensionBlock(
         width=64,
         h2c=1,
         c2h=3,
-        tags=32,
+        tags=tags,
         ram_size=1 << 16,
         clock_khz=125_000,
         capabilities=capabilities,
@@ -188,6 +188,16 @@ def test_relaxed_ordering_is_for_host_and_software_to_allow():
         assert ctx.get(dut.relaxed) == 0
 
     run(scenario)
+
+
+@pytest.mark.parametrize("tags", [8, 32, 64])
+def test_software_reads_which_tags_are_quarantined(tags):
+    async def scenario(ctx, dut):
+        for tag in range(tags):
+            ctx.set(dut.quarantined, 1 << tag)
+            assert await read(ctx, dut, "quarantined") == 1 << tag % 32
+
+    run(scenario, tags=tags)
 
 
 def test_software_reads_what_channels_wait_for():
