@@ -21,6 +21,7 @@ else.
 
 Outbound, packets may follow each other without a gap. A request's first beat is offered for a cycle
 before it is taken, and its data counts from the second one on: a PCIe block begins with the header.
+That is for requests with payload: one without any may be taken at once.
 Inbound, the first beats of two packets are at least two cycles apart, as the core looks up what it
 expects with one beat and notes with the next what it expects then. So an adapter leaves a cycle out
 after a packet of one beat, and none after any other. Host requests of a block as wide as the

@@ -22,8 +22,8 @@ class RequestArbiter(wiring.Component):
     cycle before counts.
 
     While Bus Master is off nothing starts: requests are consumed and dropped, writes among them
-    reported in order with all others. As at the seam, a packet's first beat is never consumed in
-    the cycle in which it is first offered.
+    reported in order with all others. As at the seam, a write's first beat is never consumed in the
+    cycle in which it is first offered.
 
     Parameters
     ----------

@@ -17,10 +17,12 @@ def transmit_beat(width: int, user: int) -> data.StructLayout:
 class HeaderInsert(wiring.Component):
     """Sends the descriptor and then the payload, shifted behind it.
 
-    No latency. A packet takes as many cycles as it has beats here, but at least one more than on
-    the seam: its first beat is offered for a cycle before it is taken, as the seam asks. With
-    payload of whole beats that is the descriptor's share, so no cycle is lost, and packets follow
-    each other without a gap.
+    No latency. A packet takes as many cycles as it has beats here, but with payload at least one
+    more than on the seam: its first beat is offered for a cycle before it is taken, as the seam
+    asks. With payload of whole beats that is the descriptor's share, so no cycle is lost, and
+    packets follow each other without a gap. One without payload is taken while the rest of the
+    packet before it leaves, if there is some and its descriptor finds room where that was; so the
+    next one's cycle is not lost either.
 
     Parameters
     ----------
@@ -71,11 +73,12 @@ class HeaderInsert(wiring.Component):
         settled = Signal()
         #: dwords that there was no room for, and in the end how many, if only these are left
         held, left = Signal(32 * rest), Signal(range(lanes + 1))
+        held_user = Signal(len(self.user))
         last_dwords, empty = Signal(range(lanes + 1)), Signal()
         m.d.comb += [
             last_dwords.eq((self.payload - 1)[: exact_log2(lanes)] + 1),
             empty.eq(self.payload == 0),
-            out.user.eq(self.user),
+            out.user.eq(Mux(left != 0, held_user, self.user)),
         ]
         m.d.sync += settled.eq(self.i.valid & ~(self.i.ready & beat.last))
 
@@ -84,8 +87,8 @@ class HeaderInsert(wiring.Component):
 
         def consume():
             m.d.comb += [
-                self.o.valid.eq(self.i.valid & settled),
-                self.i.ready.eq(settled & self.o.ready),
+                self.o.valid.eq(self.i.valid & (settled | empty)),
+                self.i.ready.eq((settled | empty) & self.o.ready),
             ]
 
         with m.If(left != 0):
@@ -97,6 +100,10 @@ class HeaderInsert(wiring.Component):
             ]
             with m.If(self.o.ready):
                 m.d.sync += left.eq(0)
+            if whole == 0:
+                m.d.comb += self.i.ready.eq(empty & self.o.ready)
+                with m.If(self.i.valid & self.i.ready):
+                    m.d.sync += [held.eq(self.header), left.eq(rest), held_user.eq(self.user)]
         with m.Elif(gone != whole):
             m.d.comb += [
                 out.data.eq(self.header.word_select(gone, width)),
