@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The area of each block on a 7-series FPGA, counted in the netlist of the whole design.
+"""The area of each block on a Xilinx FPGA, counted in the netlist of the whole design.
 
 The whole design is synthesized at once, so optimisation across blocks is included. A register or
 memory is counted for the block that it is in; a LUT for the blocks of what it drives, divided if
@@ -20,8 +20,10 @@ __all__ = ["COLUMNS", "attribute", "table"]
 
 COLUMNS = ("LUT", "LUTRAM", "FF", "BRAM36", "DSP")
 
-#: LUTs that one memory primitive occupies (UG474, distributed RAM).
+#: LUTs that one memory primitive occupies (UG474 and UG574, distributed RAM).
 _LUTRAM = {"RAM32M": 4, "RAM64M": 4, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4}
+_LUTRAM |= {"RAM32M16": 8, "RAM64M8": 8, "RAM32X16DR8": 8, "RAM64X8SW": 8}
+_LUTRAM |= {"RAM256X1D": 8, "RAM128X1S": 2, "RAM256X1S": 4, "RAM512X1S": 8}
 _LUTRAM |= {"RAM32X1S": 1, "RAM64X1S": 1, "SRL16E": 1, "SRLC32E": 1}
 
 
@@ -32,7 +34,7 @@ def _kind(cell: str) -> tuple[str, float] | None:
     """
     if re.fullmatch(r"LUT\d", cell):
         return "LUT", 1
-    if cell in _LUTRAM:
+    if re.match(r"RAM\d|SRL", cell):
         return "LUTRAM", _LUTRAM[cell]
     if re.fullmatch(r"FD\w+|LD\w+", cell):
         return "FF", 1
@@ -47,7 +49,7 @@ def _kind(cell: str) -> tuple[str, float] | None:
 
 def _is_logic(cell: str) -> bool:
     """Whether a primitive is combinational, so that it is counted for what it drives."""
-    return re.fullmatch(r"LUT\d|INV|MUXF\d|CARRY4", cell) is not None
+    return re.fullmatch(r"LUT\d|INV|MUXF\d|CARRY\d", cell) is not None
 
 
 def attribute(netlist: dict, blocks: Iterable[str]) -> dict[str, Counter]:

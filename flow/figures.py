@@ -4,7 +4,8 @@
 The board's whole design is synthesized, placed and routed with the tools of `make bitstream`, for
 several seeds of the placer: the clock is that of the core's net after routing, in the slowest
 corner that the tools know. Area is counted in the synthesized netlist, by block (`flow.area`).
-A core for another PCIe block than the board's is synthesized alone, for the same FPGA.
+A core for another PCIe block than the board's is synthesized alone, for the same FPGA and for the
+family that has the block; no tool here places it, so its longest path is that of the cells alone.
 
 Writes FOLDER/figures.json; exits with status 1 if a figure is beyond its limit.
 """
@@ -12,7 +13,9 @@ Writes FOLDER/figures.json; exits with status 1 if a figure is beyond its limit.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import re
 import sys
 import threading
 from collections import Counter
@@ -36,13 +39,19 @@ from .netlist import prepare
 from .place import Result, place_and_route, several
 from .toolchain import Toolchain
 
-__all__ = ["FIGURES", "Figure", "judge", "longest", "main"]
+__all__ = ["FIGURES", "Figure", "judge", "longest", "longest_of_cells", "main"]
 
 #: The block that the figures are of, and the net of its clock.
 _CORE, _CLOCK = "endpoint", "clk"
 _TOP = "peerdma_picoevb"
 #: kHz of the fastest user clock that other PCIe blocks than the board's have at these widths.
 _FASTEST = 250_000
+#: Where Yosys lists its longest path, without wires, and the commands for that.
+_PATHS = "paths.txt"
+_TIMING = (
+    "read_json netlist.json; read_verilog -lib -specify +/xilinx/cells_sim.v; "
+    f"tee -q -o {_PATHS} sta"
+)
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,30 @@ def longest(report: dict) -> str:
     return "not reported"
 
 
+def longest_of_cells(report: str, netlist: dict) -> str:
+    """The slowest path in a report of Yosys' `sta`, without wires.
+
+    Parameters
+    ----------
+    report : str
+    netlist : dict
+        The module of Yosys' write_json that it is of.
+    """
+    (total,) = re.findall(r"^Latest arrival time .* is (\d+):", report, re.M)
+    end, *before = re.findall(r"^ +\d+ (\S+) \((\w+)\.", report, re.M)
+    logic = list(itertools.takewhile(lambda step: re.match("LUT|CARRY|MUXF", step[1]), before))
+    start = before[len(logic)]
+
+    def said(cell: str) -> str:
+        """The net of a register; a memory has the name of its block."""
+        bits = set(netlist["cells"][cell]["connections"].get("Q", ()))
+        nets = (name for name, net in netlist["netnames"].items() if bits & {*net["bits"]})
+        return min((name for name in nets if not name.startswith("$")), key=len, default=cell)
+
+    luts = sum(kind.startswith("LUT") for _, kind in logic)
+    return f"{int(total) / 1000:.2f} ns, {luts} LUTs: {said(start[0])} -> {said(end[0])}"
+
+
 def _blocks(netlist: dict, folder: Path, core: str) -> tuple[dict[str, Counter], float]:
     """Counts by block; and the number of physical LUTs that the block `core` needs.
 
@@ -161,12 +194,21 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _measure_alone(config: CoreConfig, adapter: AdapterKind, folder: Path, depth: int) -> int:
-    tools = Toolchain.obtain()
-    say("synthesis")
-    netlist = synthesize(tools, generate(config, adapter), MODULE_NAME, folder)
-    counts, area = _blocks(netlist["modules"][MODULE_NAME], folder, "")
-    print("\n".join(table(counts, depth)))
-    print(f"\n{adapter.name}, LUTs after synthesis for 7-series: {area:.0f}")
+    tools, verilog = Toolchain.obtain(), generate(config, adapter)
+    for family in ("xc7", adapter.fpga):
+        here = folder / family
+        here.mkdir(exist_ok=True)
+        say(f"synthesis for {family}")
+        netlist = synthesize(tools, verilog, MODULE_NAME, here, family)["modules"][MODULE_NAME]
+        counts, area = _blocks(netlist, here, "")
+        print("\n".join(table(counts, depth)))
+        print(f"\n{adapter.name}, LUTs after synthesis for {family}: {area:.0f}")
+        if family == "xc7":  # Yosys knows the delays of no later family.
+            tools.run("yosys", "-q", "-p", _TIMING, folder=here)
+            print(
+                f"longest path of cells: {longest_of_cells((here / _PATHS).read_text(), netlist)}"
+            )
+        print()
     return 0
 
 

@@ -99,8 +99,8 @@ def verilog_of(plan: BuildPlan, top: str) -> str:
     return "".join(str(plan.files[name]) for name in (f"{top}.v", *others))
 
 
-def synthesize(tools: Toolchain, verilog: str, top: str, folder: Path) -> dict:
-    """Yosys' netlist of a design for 7-series FPGAs.
+def synthesize(tools: Toolchain, verilog: str, top: str, folder: Path, family: str = "xc7") -> dict:
+    """Yosys' netlist of a design, for 7-series FPGAs or a family as `synth_xilinx` calls it.
 
     Also writes to `folder` the counts of its cells (`cells.json`) and the paths of the design's
     blocks (`blocks.txt`), with which names of nets and cells begin.
@@ -112,7 +112,7 @@ def synthesize(tools: Toolchain, verilog: str, top: str, folder: Path) -> dict:
     """
     (folder / "design.v").write_text(verilog)
     script = (
-        f"read_verilog design.v; {synthesis(top)}"
+        f"read_verilog design.v; {synthesis(top, family=family)}"
         "tee -q -o blocks.txt select -list t:$scopeinfo; delete t:$scopeinfo; "
         "tee -q -o cells.json stat -tech xilinx -json; "
         "write_verilog -noattr netlist.v; write_json netlist.json"

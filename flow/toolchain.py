@@ -29,14 +29,17 @@ class ToolError(Exception):
     """A tool failed; the message has the end of its output."""
 
 
-def synthesis(top: str, *options: str) -> str:
+def synthesis(top: str, *options: str, family: str = "xc7") -> str:
     """Yosys' commands that synthesize a design, with further options of `synth_xilinx`.
+
+    `family` is its name of the FPGA's family; it maps all of them with the delays of "xc7".
 
     A board's PHY is mapped to LUTs by itself: the mapper makes all paths as long as the longest
     one if that takes less area, and the PHY's clock is several times that of the core.
     """
     # Without shift registers in LUTs: nextpnr has no wire for their cascades.
-    words = ("synth_xilinx", "-flatten", "-nosrl", "-nowidelut", "-abc9", "-arch", "xc7", *options)
+    fixed = ("-flatten", "-nosrl", "-nowidelut", "-abc9", "-family", family)
+    words = ("synth_xilinx", *fixed, *options)
     command = " ".join((*words, "-top", top))
     return (
         # What a wire takes, in ps: for Yosys 300, and then paths take twice what it estimates.

@@ -34,6 +34,8 @@ class AdapterKind:
         Name of what has these ports, at the adapter and at the endpoint.
     make : callable
         The adapter for a clock of so many kHz; its other interface is `seam`.
+    fpga : str
+        Yosys' name of the FPGAs that have it.
     """
 
     name: str
@@ -42,9 +44,10 @@ class AdapterKind:
     ports: tuple[Port, ...]
     interface: str
     make: Callable[[int], wiring.Component]
+    fpga: str
 
 
-def _ultrascale(family: Family, title: str, width: int) -> AdapterKind:
+def _ultrascale(family: Family, title: str, fpga: str, width: int) -> AdapterKind:
     return AdapterKind(
         name=f"{family.name}-{width}",
         title=f"the {title} PCIe block, {width} bits",
@@ -52,14 +55,20 @@ def _ultrascale(family: Family, title: str, width: int) -> AdapterKind:
         ports=ports_of_block(family, width),
         interface="pcie",
         make=lambda _: UltraScaleAdapter(family, width),
+        fpga=fpga,
     )
 
 
 _KINDS = (
-    AdapterKind("series7", "the 7-series PCIe block", SERIES7, TRN_PORTS, "trn", Series7Adapter),
+    AdapterKind(
+        "series7", "the 7-series PCIe block", SERIES7, TRN_PORTS, "trn", Series7Adapter, "xc7"
+    ),
     *(
-        _ultrascale(family, title, width)
-        for family, title in ((ULTRASCALE, "UltraScale"), (ULTRASCALE_PLUS, "UltraScale+"))
+        _ultrascale(family, title, fpga, width)
+        for family, title, fpga in (
+            (ULTRASCALE, "UltraScale", "xcu"),
+            (ULTRASCALE_PLUS, "UltraScale+", "xcup"),
+        )
         for width in WIDTHS
     ),
 )

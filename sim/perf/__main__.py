@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from sim.board.session import Conditions
@@ -24,10 +25,10 @@ from sim.compile.tools import BuildError
 
 from .accepted import deviations
 from .figure import Figure, Job
-from .figures import jobs
+from .figures import jobs, times
 from .report import summary
 from .report import table as table_of
-from .wide import ROOMS, Row, measure, rows, table
+from .wide import ROOMS, Row, measure, rows, table, usual
 
 
 def _say(text: str) -> None:
@@ -55,11 +56,14 @@ def _measure_wide(work: list[Conditions]) -> str:
     for tags, clock, seam in dict.fromkeys((one.tags, one.clock_khz, one.seam) for one in work):
         compiled(tags=tags, clock_khz=clock, seam=seam)
     found: list[Row] = []
+    took: list[Figure] = []
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for done, measured in enumerate(pool.map(measure, work), 1):
             found += measured
             _say(f"perf: {done} of {len(work)} boards measured")
-    return table(found)
+        for figures in pool.map(times, filter(usual, work)):
+            took += (replace(figure, target=None) for figure in figures)
+    return f"{table(found)}\n{table_of(took)}"
 
 
 def main() -> int:

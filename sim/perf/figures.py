@@ -26,7 +26,7 @@ from .figure import Figure, Job
 from .launch import LaunchRig
 from .rig import Rig
 
-__all__ = ["jobs", "rates_by_size"]
+__all__ = ["jobs", "rates_by_size", "times"]
 
 _BULK = 2 << 20
 _SMALL = 64
@@ -99,7 +99,7 @@ def jobs() -> Iterator[Job]:
             yield Job(_small_descriptors, now)
         for payload in (128, 256):
             now = replace(USUAL, clock_khz=clock, max_payload=payload)
-            yield Job(_times, now)
+            yield Job(times, now)
             yield Job(_launched, now, launch_queues=1)
             for ack in _ACKS:
                 yield Job(_behind_writes, replace(now, ack_ns=ack))
@@ -168,7 +168,7 @@ def _beside_reads(conditions: Conditions) -> list[Figure]:
         runs = [rig.write_under_reads(4096, 2 * _BULK, _ALONE + 97 * turn) for turn in range(8)]
         alone = rig.bytes_per_cycle("c2h", 2000 * _MEDIUM, _MEDIUM)
         beside = rig.writes_under_reads(2000 * _MEDIUM, _MEDIUM, 2 * _BULK, 5000)
-    fetched = max(times.fetched for times in runs)
+    fetched = max(took.fetched for took in runs)
     most = _BEHIND_READS * conditions.clock_khz / 1000
     return [
         Figure(
@@ -259,20 +259,21 @@ def _changed(conditions: Conditions) -> list[Figure]:
     return found
 
 
-def _times(conditions: Conditions) -> list[Figure]:
+def times(conditions: Conditions) -> list[Figure]:
+    """From a doorbell to data and interrupt, beside the ideal engine."""
     found = []
     with Rig(conditions, max(_SIZES)) as rig:
         for kind in ("c2h", "h2c", "copy"):
             for nbytes in _SIZES:
-                times, best = rig.times(kind, nbytes), _ideal(f"lat_{kind}", nbytes, conditions)
+                took, best = rig.times(kind, nbytes), _ideal(f"lat_{kind}", nbytes, conditions)
                 what = f"{kind} {nbytes} B"
                 target = _ABOVE.get(kind)
                 if kind == "copy" and nbytes == 4096:
-                    target = _COPY_ABOVE[conditions.max_payload]
+                    target = _COPY_ABOVE.get(conditions.max_payload)
                 parts = (
-                    ("descriptor fetched", times.fetched, None, None),
-                    ("data", times.data - times.fetched, best.data - best.doorbell, target),
-                    ("interrupt after data", times.interrupt - times.data,
+                    ("descriptor fetched", took.fetched, None, None),
+                    ("data", took.data - took.fetched, best.data - best.doorbell, target),
+                    ("interrupt after data", took.interrupt - took.data,
                      best.interrupt - best.data, _TOLD),
                 )  # fmt: skip
                 found += [
@@ -358,7 +359,7 @@ def _behind_writes(conditions: Conditions) -> list[Figure]:
         # The write that is just being sent has some way to go, or hardly any: the mean of several.
         runs = [rig.read_under_writes(_SMALL, _BULK, 5000 + 97 * turn) for turn in range(16)]
     best = _BEHIND_WRITES[conditions.max_payload] * conditions.clock_khz / 1000
-    value = sum(times.data - times.fetched for times in runs) / len(runs)
+    value = sum(took.data - took.fetched for took in runs) / len(runs)
     what = f"h2c 64 B behind writes, ack {_us(conditions)}: data"
     return [Figure("times", what, conditions, value, "cycles", best, target=12)]
 

@@ -23,7 +23,7 @@ from sim.compile.attached import block_of
 from .ideal import ideal
 from .rig import KINDS, Rig
 
-__all__ = ["ROOMS", "Row", "bound", "measure", "on_link", "rows", "table"]
+__all__ = ["ROOMS", "Row", "bound", "measure", "on_link", "rows", "table", "usual"]
 
 #: Completions that blocks hold, and their units of 16 bytes: of the 7 series, UltraScale and
 #: UltraScale+; the last has more headers than its data has room for.
@@ -80,6 +80,11 @@ def rows(link: str, width: int, rooms: Sequence[int]) -> Iterator[Conditions]:
         for trip, payload in product(_ROUND_TRIPS, _PAYLOADS):
             for size in (_SMALLEST, payload):
                 yield replace(now, rtt_ns=trip, max_payload=payload, completion_bytes=size)
+
+
+def usual(conditions: Conditions) -> bool:
+    """Whether these are conditions under which times are measured, too."""
+    return conditions.rtt_ns == 1000 and conditions.completion_bytes == conditions.max_payload
 
 
 def bound(kind: str, conditions: Conditions) -> tuple[float, str]:

@@ -63,6 +63,38 @@ def test_the_longest_path_is_between_registers():
     assert figures.longest({"critical_paths": CRITICAL["critical_paths"][:1]}) == "not reported"
 
 
+def test_the_longest_path_of_cells_is_between_registers_and_memories():
+    report = """
+Warning: Module 'RAM32M' has no timing arcs!
+Latest arrival time in 'core' is 5034:
+    5034 $slice$9 (FDRE.CE)
+           $wire
+    4925 $lut$8 (LUT6.I0->O)
+           $wire [2]
+    4283 $carry$7 (CARRY4.CI->CO)
+           $wire [3]
+    4156 $lut$6 (LUT5.I4->O)
+           \\store.data [7]
+    2550 store.ring.0.0 (RAMB18E1.CLKBWRCLK->DOBDO)
+           \\clk
+      96 $buffer$5 (BUFG.I->O)
+       0   \\clk (<primary input>)
+"""
+    netlist = {
+        "cells": {
+            "$slice$9": {"connections": {"CE": [3], "Q": [4]}},
+            "store.ring.0.0": {"connections": {"DOBDO": [1, 2]}},
+        },
+        "netnames": {
+            "$wire": {"bits": [4]},
+            "fetch.control.magic": {"bits": [4]},
+            "fetch.magic": {"bits": [4]},
+        },
+    }
+    said = "5.03 ns, 2 LUTs: store.ring.0.0 -> fetch.magic"
+    assert figures.longest_of_cells(report, netlist) == said
+
+
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
