@@ -16,7 +16,7 @@ from tests.hw.helpers import fields
 from tests.hw.pcie.tlps import seam_beats
 from tests.hw.read.completions import enabled_bytes
 
-__all__ = ["SeamModel", "block_of", "descriptors_of", "transfer"]
+__all__ = ["SeamModel", "block_of", "descriptors_of", "start", "transfer"]
 
 #: Most bytes of one completion, which also ends at multiples of this.
 _COMPLETION_BYTES = 64
@@ -207,8 +207,8 @@ def descriptors_of(spans, address: int) -> np.ndarray:
     return table
 
 
-async def transfer(ctx, model, *, c2h: bool, descriptors, pushed: int = 0) -> int:
-    """Run one list, (source, destination, length) each, on channel 0; the channel's status.
+def start(model, *, c2h: bool, descriptors, pushed: int = 0) -> int:
+    """Let channel 0 run one list, (source, destination, length) each; the channel's address.
 
     Its first descriptors, `pushed` many, are not in memory: they are pushed. The others are in the
     first 4 KiB.
@@ -227,8 +227,14 @@ async def transfer(ctx, model, *, c2h: bool, descriptors, pushed: int = 0) -> in
     events = regs.Status.DESCRIPTOR_STOPPED | regs.Status.errors()
     control = regs.CHANNEL["control"]
     model.write(channel + control.offset, control.field("run").put(1) | events & control.writable)
+    return channel
+
+
+async def transfer(ctx, model, *, c2h: bool, descriptors, pushed: int = 0) -> int:
+    """`start` a list, and wait for its end; the channel's status."""
+    channel = start(model, c2h=c2h, descriptors=descriptors, pushed=pushed)
     while True:
         status = await model.read(ctx, channel + regs.CHANNEL["status"].offset)
         if not status & regs.Status.BUSY:
-            model.write(channel + control.offset, 0)
+            model.write(channel + regs.CHANNEL["control"].offset, 0)
             return status

@@ -17,8 +17,8 @@ from hw.pcie.series7.block import SERIES7
 from hw.seam import WIDTHS
 from hw.stream.user_blocks import FrameBlock, PassThrough, UserBlock
 from peerdma import regs
-from tests.hw.helpers import seeded, simulate
-from tests.hw.seam_model import SeamModel, block_of, transfer
+from tests.hw.helpers import seeded, simulate, watch
+from tests.hw.seam_model import SeamModel, block_of, start, transfer
 
 BASE = 0x12_3456_0000
 #: Where source and destination are in the model's memory.
@@ -64,6 +64,40 @@ def test_data_goes_to_the_card_and_back(user, width):
     after = bytearray(before)
     after[skew_out : skew_out + len(data)] = data
     assert model.memory[DESTINATION:] == after
+
+
+#: Cycles from the first beat of data at the seam to the first beat of the first write, and to the
+#: last one of the last, by user block and width: of 1024 bytes, in 8 writes.
+THROUGH = {
+    PassThrough: {64: (20, 154), 128: (12, 82), 256: (10, 48)},
+    Wire: {64: (27, 161), 128: (18, 88), 256: (17, 55)},
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("user", THROUGH)
+def test_cycles_through_a_user_block(user, width):
+    """Completions come as closely as the seam allows, and writes take a cycle more than beats."""
+    size = 1024
+    model = SeamModel(Core(block_of(width), replace(SMALL, user=user)), BASE, 0x6000)
+    model.memory[SOURCE : SOURCE + size] = data = seeded().randbytes(size)
+    arrived, sent = [], []
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        into = (BASE + SOURCE, regs.STREAM_WINDOW, size)
+        back = (regs.STREAM_WINDOW, BASE + DESTINATION, size)
+        # C2H waits for what comes; nothing is fetched.
+        start(model, c2h=True, descriptors=[back], pushed=1)
+        start(model, c2h=False, descriptors=[into], pushed=1)
+        while len(model.writes) < size // 128:
+            await ctx.tick()
+
+    logs = watch(model.seam.requester_completion, arrived), watch(model.seam.requester, sent)
+    simulate(model.core, bench, background=(*model.benches, *logs))
+    assert model.memory[DESTINATION : DESTINATION + size] == data
+    writes = [cycle for cycle, beat in sent if beat.header.write]
+    assert (writes[0] - arrived[0][0], writes[-1] - arrived[0][0]) == THROUGH[user][width]
 
 
 #: Bytes of a frame of `Counting`: of no width whole beats.
