@@ -39,7 +39,8 @@ class TargetNarrower(wiring.Component):
         m = Module()
         wide, word = self.i.payload, self.o.payload
         bits = exact_log2(self._words)
-        index, final, pausing = Signal(bits), Signal(), Signal()
+        index = Signal(bits)
+        final, pausing = Signal(), Signal()
         writes = wide.header.kind == TargetKind.WRITE
         ends_at = Mux(wide.last, (wide.header.dwords - 1)[1 : 1 + bits], self._words - 1)
         m.d.comb += [

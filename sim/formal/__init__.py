@@ -2,30 +2,33 @@
 """Properties of the gateware that hold for whatever comes: ``.venv/bin/python -m sim.formal``."""
 
 from .arbiter import Arbiter
-from .axi_stream import AxiStreamPorts
+from .axi_stream import AxiStreamPorts, WideAxiStreamPorts
 from .descriptors import Pushes, Slots
 from .doorbells import Doorbells
-from .frames import Frames
+from .entries import Entries
+from .frames import Frames, WideFrames, WidestFrames
 from .grants import Grants
 from .interrupts import Edges, Masked, Pending, Records
 from .leftovers import Ends, Leftovers
 from .property import Property
-from .queues import Queue, ReadQueue, WriteQueues
+from .queues import Queue, ReadQueue, WideReadQueue, WideWriteQueues, WriteQueues
 from .read_window import Window
-from .rings import Copy, Inbound, Outbound
-from .rotators import Get, Put
+from .rings import Copy, Inbound, Outbound, WideInbound, WideOutbound
+from .rotators import Get, Put, WideGet, WidePut
 from .shares import Shares
 from .solve import design
 from .space import AbuttingSpace, Space
 from .splitter import Pieces
-from .tags import Order, Tags
+from .tags import AbuttingTags, Order, Tags
 from .tickets import Tickets
 
 __all__ = ["PROPERTIES", "Property", "design"]
 
 PROPERTIES: dict[str, type[Property]] = {
     # Those that take longest come first.
+    "inbound-256": WideInbound,
     "inbound": Inbound,
+    "outbound-256": WideOutbound,
     "outbound": Outbound,
     "copy": Copy,
     "order": Order,
@@ -34,22 +37,31 @@ PROPERTIES: dict[str, type[Property]] = {
     "space": Space,
     "abutting-space": AbuttingSpace,
     "tags": Tags,
+    "abutting-tags": AbuttingTags,
     "window": Window,
+    "entries-256": Entries,
     "arbiter": Arbiter,
     "shares": Shares,
     "slots": Slots,
     "frames": Frames,
+    "frames-128": WideFrames,
+    "frames-256": WidestFrames,
     "pushes": Pushes,
     "grants": Grants,
     "ends": Ends,
     "leftovers": Leftovers,
     "doorbells": Doorbells,
     "put": Put,
+    "put-256": WidePut,
     "get": Get,
+    "get-256": WideGet,
     "axis": AxiStreamPorts,
+    "axis-256": WideAxiStreamPorts,
     "queue": Queue,
     "reads": ReadQueue,
+    "reads-256": WideReadQueue,
     "writes": WriteQueues,
+    "writes-256": WideWriteQueues,
     "edges": Edges,
     "masked": Masked,
     "pending": Pending,

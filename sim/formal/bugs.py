@@ -52,6 +52,22 @@ BUGS: dict[str, list[Edit]] = {
             "done.eq(0)",
         ),
     ],
+    "frames-128": _edits(
+        "hw/stream/frames.py",
+        (
+            "the words of two follow each other",
+            "if len(words) == 4 else word + 1",
+            "if len(words) == 4 else 1",
+        ),
+    ),
+    "frames-256": _edits(
+        "hw/stream/frames.py",
+        (
+            "the one word of a record is no data of the frame",
+            "if len(words) == 4 else word + 1",
+            "if len(words) == 4 else word",
+        ),
+    ),
     "grants": [
         Edit(
             "a channel has one owner at a time",
@@ -267,6 +283,19 @@ BUGS: dict[str, list[Edit]] = {
             "lost = 0",
         ),
     ],
+    "abutting-tags": _edits(
+        "hw/read/tags.py",
+        (
+            "what is completed is in no quarantine, even if it ends in that cycle",
+            "quarantines = kept & ~completed, quarantines & ~completed",
+            "quarantines = kept & ~completed, quarantines",
+        ),
+        (
+            "a last beat closes its own tag",
+            "completed = one_hot(self.completed.p,",
+            "completed = one_hot(self.lookup_tag,",
+        ),
+    ),
     "order": [
         Edit(
             "a job retires when it has ended",
@@ -327,6 +356,24 @@ BUGS: dict[str, list[Edit]] = {
             "released = begun & self.arrives & ~self.closed",
         ),
     ],
+    "entries-256": _edits(
+        "hw/launch/entries.py",
+        (
+            "an entry counts if those before it do",
+            "runs = list(accumulate(in_order, and_))",
+            "runs = in_order",
+        ),
+        (
+            "entries behind the last column are in the next row",
+            "write.addr.eq(Cat((row + in_next)[",
+            "write.addr.eq(Cat(row[",
+        ),
+        (
+            "as many are fetched as have come",
+            "following + sum(more)",
+            "following",
+        ),
+    ),
     "arbiter": [
         Edit(
             "a packet stays whole",
@@ -361,6 +408,14 @@ BUGS: dict[str, list[Edit]] = {
             "count.eq(lanes)",
         ),
     ],
+    "inbound-256": _edits(
+        "hw/stream/ring.py",
+        (
+            "a beat has as many bytes as it took from the memory",
+            "entry.count.eq(counts[-1])",
+            "entry.count.eq(counts[1])",
+        ),
+    ),
     "outbound": [
         Edit(
             "a payload is claimed when it is in the memory",
@@ -375,6 +430,14 @@ BUGS: dict[str, list[Edit]] = {
             "self.freed.eq(self.freed + reservation.length)",
         ),
     ],
+    "outbound-256": _edits(
+        "hw/stream/ring.py",
+        (
+            "a payload is claimed when the rotator has given it to the memory",
+            "space.written.eq(written)",
+            "space.written.eq(taken)",
+        ),
+    ),
     "copy": [
         Edit(
             "a payload is claimed when all of it has arrived",
@@ -437,6 +500,14 @@ BUGS: dict[str, list[Edit]] = {
             "return bank",
         ),
     ],
+    "put-256": _edits(
+        "hw/memory/rotators.py",
+        (
+            "what is discarded leaves no step",
+            "valid.eq(was_valid & ~self.discard)",
+            "valid.eq(was_valid & ~(self.discard & (stage == 1)))",
+        ),
+    ),
     "get": [
         Edit(
             "behind an odd word comes the even one of the next row",
@@ -445,6 +516,14 @@ BUGS: dict[str, list[Edit]] = {
             "return row",
         ),
     ],
+    "get-256": _edits(
+        "hw/memory/rotators.py",
+        (
+            "a beat is turned by its own address",
+            "shift.eq(was),",
+            "shift.eq(lane),",
+        ),
+    ),
     "axis": [
         Edit(
             "a beat that is offered waits",
@@ -459,6 +538,14 @@ BUGS: dict[str, list[Edit]] = {
             "outwards.i.valid.eq(self.i.valid)",
         ),
     ],
+    "axis-256": _edits(
+        "hw/stream/axi_stream.py",
+        (
+            "no lane of a wide beat is left out",
+            "out.tkeep.eq((1 << beat.count) - 1)",
+            "out.tkeep.eq(((1 << beat.count) - 1)[:8])",
+        ),
+    ),
     "queue": [
         Edit(
             "what comes out is what went in",
@@ -475,6 +562,14 @@ BUGS: dict[str, list[Edit]] = {
             "queue.level < QUEUE_DEPTH - 2",
         ),
     ],
+    "reads-256": _edits(
+        "hw/registers/widths.py",
+        (
+            "a request behind another is seen once",
+            "self.o.valid.eq(self.i.valid & ~pausing & (writes | wide.first))",
+            "self.o.valid.eq(self.i.valid & (writes | wide.first))",
+        ),
+    ),
     "writes": [
         Edit(
             "a word is read when its beat has room",
@@ -483,6 +578,14 @@ BUGS: dict[str, list[Edit]] = {
             "beats.level <= DEPTH",
         ),
     ],
+    "writes-256": _edits(
+        "hw/write/writer.py",
+        (
+            "a word goes in when it comes",
+            "beats.i.valid.eq(coming[-1])",
+            "beats.i.valid.eq(coming[0])",
+        ),
+    ),
     "edges": [
         Edit(
             "a message that is sent takes back no other",

@@ -6,12 +6,12 @@ from amaranth.hdl import Assert, Assume
 
 from hw.parts import queue as parts
 from hw.registers.completer import QUEUE_DEPTH, QUEUE_RESERVE, Completer
-from hw.seam import TargetKind
+from hw.seam import BUS_WIDTH, TargetKind
 from hw.write.writer import DEPTH, Writer
 
 from .property import Property
 
-__all__ = ["Queue", "ReadQueue", "WriteQueues"]
+__all__ = ["Queue", "ReadQueue", "WideReadQueue", "WideWriteQueues", "WriteQueues"]
 
 
 class Queue(Property):
@@ -60,17 +60,19 @@ class ReadQueue(Property):
     on their way through the adapter.
     """
 
+    WIDTH = 64
     depth = 3
     reach = 2 * QUEUE_DEPTH + 6
 
     def __init__(self):
-        super().__init__(Completer(width=64))
+        super().__init__(Completer(width=self.WIDTH))
 
     def _state(self, m):
         block, queue = self.block, self.inside.part("queue")
         header = block.target.payload.header
         asks = (
             block.target.valid
+            & block.target.ready
             & block.target.payload.first
             & ((header.kind == TargetKind.READ) | (header.kind == TargetKind.OTHER))
         )
@@ -81,6 +83,15 @@ class ReadQueue(Property):
             Assume(~(asks & self.past(m, asks))),
         ]
         m.d.sync += late.eq(Mux(block.target_np_ok, 0, late + asks))
+        if self.WIDTH > BUS_WIDTH:
+            target = block.target
+            waits = self.past(m, target.valid & ~target.ready)
+            before = self.past(m, target.payload)
+            m.d.comb += [
+                Assume(~waits | (target.valid & (target.payload.as_value() == before))),
+                # What is inside.
+                Assert(waits | (self.inside("narrower.index") == 0)),
+            ]
         level = self.inside("queue.level")
         m.d.comb += [
             Assert(queue.i.valid == asks),
@@ -92,13 +103,23 @@ class ReadQueue(Property):
         self.cover(m, level == QUEUE_DEPTH)
 
 
+class WideReadQueue(ReadQueue):
+    """The same at 256 bits, where a beat waits while the one before is divided into words.
+
+    Assumed as well: what is offered stays until it is taken.
+    """
+
+    WIDTH = 256
+
+
 class WriteQueues(Property):
     """Neither of the writer's queues is ever full when something goes in: no beat, no header."""
 
+    WIDTH = 64
     depth = 2
 
     def __init__(self):
-        super().__init__(Writer(1, width=64))
+        super().__init__(Writer(1, width=self.WIDTH))
 
     def _state(self, m):
         held, coming, level = (self.inside(name) for name in ("held", "coming", "beats.level"))
@@ -107,3 +128,9 @@ class WriteQueues(Property):
             queue = self.inside.part(name)
             m.d.comb += Assert(~queue.i.valid | queue.i.ready)
         self.cover(m, level == DEPTH)
+
+
+class WideWriteQueues(WriteQueues):
+    """The same at 256 bits, where a word comes two cycles after it was read."""
+
+    WIDTH = 256

@@ -3,28 +3,27 @@
 
 from amaranth import *
 from amaranth.hdl import Assert, Assume
+from amaranth.utils import exact_log2
 
 from hw.records import JOB_BYTES, CardMemory
-from hw.seam import WIDTHS
 from hw.stream.ring import CopyRing, InboundRing, OutboundRing
 
 from .property import Property
 
-__all__ = ["Copy", "Inbound", "Outbound"]
+__all__ = ["Copy", "Inbound", "Outbound", "WideInbound", "WideOutbound"]
 
 SIZE = 2 * JOB_BYTES
 #: of a byte's position, whose topmost bit tells one round of the ring from the next
 BITS = SIZE.bit_length()
-WIDTH = WIDTHS[0]
-LANES = WIDTH // 8
 
 
 class _Place:
-    """Where the byte with this position is: row, bank and lane."""
+    """Where the byte with this position is in words of so many lanes: row, bank and lane."""
 
-    def __init__(self, byte: Value):
-        self._bank, self._row = byte[3], byte[4:-1]
-        self._lane = byte[:3]
+    def __init__(self, byte: Value, lanes: int):
+        lane_bits = exact_log2(lanes)
+        self._bank, self._row = byte[lane_bits], byte[lane_bits + 1 : -1]
+        self._lane = byte[:lane_bits]
 
     def stored(self, inside) -> Value:
         """The byte in the memory."""
@@ -48,11 +47,13 @@ class Inbound(Property):
     flushed when none can still come.
     """
 
+    WIDTH = 64
+
     def __init__(self):
-        super().__init__(InboundRing(SIZE, width=WIDTH))
+        super().__init__(InboundRing(SIZE, width=self.WIDTH))
 
     def _state(self, m):
-        block, inside = self.block, self.inside
+        block, inside, lanes = self.block, self.inside, self.WIDTH // 8
         ring = block.reservation
         byte = self.any(m, BITS, "byte")
         value = Signal(8)
@@ -65,7 +66,7 @@ class Inbound(Property):
             """How far the byte is behind a position."""
             return (byte - position)[:BITS]
 
-        place = _Place(byte)
+        place = _Place(byte, lanes)
         written, brought = place.written(block.placement)
         come = Signal()  # of the bytes that are reserved, the one in question has been written
         coming = behind(arrived) < (reserved - arrived)[:BITS]
@@ -104,26 +105,42 @@ class Inbound(Property):
             Assert(ring.place.memory == CardMemory.RING),
             Assert(ring.place.as_value()[:-1] == reserved),
         ]
-        # What was read a cycle ago goes into the queue: it has the bytes before `left`.
-        reading, counted = inside("coming"), inside("count0")
-        queued = (left - counted)[:BITS]
+        # The beats on their way from the memory have the bytes before `left`, the youngest the
+        # last ones. The oldest goes into the queue.
+        latency, coming_beats = inside.part("get").latency, inside("coming")
+        counts = [inside(f"count{n}") for n in range(latency)]
+        on_way = [Mux(coming_beats[n], counts[n], 0) for n in range(latency)]
+        queued, reading, counted = (left - sum(on_way))[:BITS], coming_beats[-1], counts[-1]
+        as_read = value
+        for _ in range(latency):
+            as_read = self.past(m, as_read)
         entry = inside.part("queue").i.payload
         leaves = reading & (behind(queued) < counted)
-        lane = entry.data.word_select(behind(queued)[:3], 8)
+        lane = entry.data.word_select(behind(queued)[: exact_log2(lanes)], 8)
         m.d.comb += [
-            Assert(~reading | ((counted != 0) & (counted <= LANES))),
+            *(
+                Assert(~coming_beats[n] | ((counts[n] != 0) & (counts[n] <= lanes)))
+                for n in range(latency)
+            ),
             Assert(~reading | (entry.count == counted)),
-            Assert(~leaves | (lane == self.past(m, value))),
-            Assert(inside("queue.level") + reading <= 4),
+            Assert(inside.part("queue").i.valid == reading),
+            Assert(~leaves | (lane == as_read)),
+            Assert(inside("queue.level") + sum(coming_beats) <= 4),
         ]
         self.cover(
             m,
-            # Reads are in their second round; beats of that come 128 cycles after reset.
-            leaves & (counted == LANES) & reserved[-1],
-            leaves & (counted < LANES) & (behind(left) > 1),
+            # Reads are in their second round; beats of that come many cycles after reset.
+            leaves & (counted == lanes) & reserved[-1],
+            leaves & (counted < lanes) & (behind(left) > 1),
             (used == SIZE) & (reserved[:3] != 0),
             ring.take & self.past(m, block.flush & (left != 0)),
         )
+
+
+class WideInbound(Inbound):
+    """The same at 256 bits, where two beats are on their way from the memory."""
+
+    WIDTH, depth = 256, 3
 
 
 class Outbound(Property):
@@ -135,13 +152,14 @@ class Outbound(Property):
     ready, as many are released as were claimed; the ring is flushed when nothing is claimed.
     """
 
+    WIDTH = 64
     depth = 1
 
     def __init__(self):
-        super().__init__(OutboundRing(SIZE, width=WIDTH))
+        super().__init__(OutboundRing(SIZE, width=self.WIDTH))
 
     def _state(self, m):
-        block, inside = self.block, self.inside
+        block, inside, lanes = self.block, self.inside, self.WIDTH // 8
         ring = block.reservation
         byte = self.any(m, BITS, "byte")
         value, come = Signal(8), Signal()
@@ -155,39 +173,81 @@ class Outbound(Property):
         used = (taken - freed)[:BITS]
         claims = inside.part("space.claims")
         m.d.comb += [
-            Assume((beat.count != 0) & (beat.count <= LANES)),
+            Assume((beat.count != 0) & (beat.count <= lanes)),
             Assume((ring.length != 0) & (ring.length <= JOB_BYTES)),
             Assume(~ring.take | (ring.ready & ~block.flush)),
             Assume(~block.released | (claims.o.payload <= (claimed - freed)[:BITS])),
             Assume(~block.flush | (claimed == freed)),
         ]
         with m.If(accept & (behind(taken) < beat.count)):
-            m.d.sync += [come.eq(1), value.eq(beat.data.word_select(behind(taken)[:3], 8))]
+            lane = behind(taken)[: exact_log2(lanes)]
+            m.d.sync += [come.eq(1), value.eq(beat.data.word_select(lane, 8))]
         with m.If(block.flush | (block.released & (behind(freed) < claims.o.payload))):
             m.d.sync += come.eq(0)
 
-        # Where the byte is: in the memory, or on its way there.
-        place = _Place(byte)
+        # Where the byte is: in the memory, on its way there, or in `Put`.
+        written = inside.part("space").written
+        place = _Place(byte, lanes)
         stored = place.stored(inside)
         goes, going = place.written(inside.part("put").o)
         out = Mux(block.released, claims.o.payload, 0)
         into = Mux(ring.take, ring.length, 0)
         here = (behind(freed) < used) & come
+        arrived = Mux(goes, going, stored) == value
         # What is claimed can be read from the next cycle on: it is in the memory by then.
         ours = here & (behind(freed) < (claimed - freed)[:BITS])
         m.d.comb += [
             Assert(~ours | (stored == value)),
             Assert(used <= SIZE),
-            Assert((claimed - freed)[:BITS] <= used),
+            Assert((claimed - freed)[:BITS] <= (written - freed)[:BITS]),
+            Assert((written - freed)[:BITS] <= used),
             Assert(come == (behind(freed) < used)),
-            Assert(~here | (Mux(goes, going, stored) == value)),
+            Assert(~here | (behind(freed) >= (written - freed)[:BITS]) | arrived),
             Assert(~ring.take | claims.i.ready),
             Assert((claims.i.valid == ring.take) & (claims.o.ready == block.released)),
             Assert(~ring.take | (claims.i.payload == ring.length)),
             Assert(freed == self.past(m, Mux(block.flush, 0, freed + out)[:BITS])),
             Assert(claimed == self.past(m, Mux(block.flush, 0, claimed + into)[:BITS])),
         ]
+        self._follow(m, byte, value, come)
         self.cover(m, ours & (freed[:3] == 5), here & goes & (byte[:4] == 0) & (taken[:3] == 2))
+
+    def _follow(self, m, byte, value, come):
+        """Bytes on their way to the memory are at its port."""
+
+
+class WideOutbound(Outbound):
+    """The same at 256 bits, where the bytes of a beat are in the memory a cycle later."""
+
+    WIDTH = 256
+
+    def _follow(self, m, byte, value, come):
+        """What is inside: the first step of `Put` has the bytes that were taken and not written."""
+        inside, put = self.inside, self.inside.part("put")
+        written = inside.part("space").written
+        count = (inside("taken") - written)[:BITS]
+        lanes = [inside(f"put.lane1_{n}") for n in range(self.WIDTH // 8)]
+        bits = exact_log2(len(lanes))
+        # Of its head, the last fields: rows of both banks, bank, and lane of the first byte.
+        head, rows = inside("put.head1"), len(Value.cast(put.o.payload.rows))
+        rows, bank, shift = head[-bits - 1 - rows : -bits - 1], head[-bits - 1], head[-bits:]
+        row = written[bits + 1 : -1]
+        even, odd = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+        # Its lanes are turned by the lowest two bits of that.
+        turned = shift[:2]
+        at = (byte - written)[:BITS]
+        lane = Array(lanes)[(at + turned)[:bits]]
+        m.d.comb += [
+            Assert(count <= len(lanes)),
+            Assert(inside("put.valid1") == (count != 0)),
+            Assert((count == 0) | (Cat(shift, bank) == written[: bits + 1])),
+            Assert((count == 0) | ((odd == row) & (even == (row + bank)[: len(row)]))),
+            Assert(~come | (at >= count) | (lane[:8] == value)),
+            *(
+                Assert((count == 0) | (each[8] == ((n - turned)[:bits] < count)))
+                for n, each in enumerate(lanes, len(lanes))
+            ),
+        ]
 
 
 class Copy(Property):
@@ -199,8 +259,10 @@ class Copy(Property):
     gives reads room at the cost of bytes that nobody wants.
     """
 
+    WIDTH = 64
+
     def __init__(self):
-        super().__init__(CopyRing(SIZE, width=WIDTH))
+        super().__init__(CopyRing(SIZE, width=self.WIDTH))
 
     def _state(self, m):
         block, inside = self.block, self.inside
@@ -217,7 +279,7 @@ class Copy(Property):
             """How far the byte is behind a position."""
             return (byte - position)[:BITS]
 
-        place = _Place(byte)
+        place = _Place(byte, self.WIDTH // 8)
         written, brought = place.written(block.placement)
         coming = behind(arrived) < (reserved - arrived)[:BITS]
         mark = block.mark.payload.place

@@ -8,7 +8,7 @@ from hw.read.tags import OrderQueues, TagStates
 
 from .property import Property
 
-__all__ = ["Order", "Tags"]
+__all__ = ["AbuttingTags", "Order", "Tags"]
 
 
 class Tags(Property):
@@ -20,10 +20,11 @@ class Tags(Property):
     what is expected is closed.
     """
 
+    ABUT = False
     depth = 4
 
     def __init__(self):
-        super().__init__(TagStates(16))
+        super().__init__(TagStates(16, abut=self.ABUT))
 
     def _state(self, m):
         block = self.block
@@ -39,16 +40,17 @@ class Tags(Property):
             Assume(~(lookup & block.ended) | waiting),
             Assume(~(lookup & block.closed) | expected),
         ]
+        completed = self._completed(m, tag, taken, expected)
         with m.If(released | block.flush):
             m.d.sync += owned.eq(0)
-        with m.If(block.flush | (lookup & (block.ended | block.closed))):
+        with m.If(block.flush | (lookup & (block.ended | block.closed)) | completed):
             m.d.sync += waiting.eq(0)
-        with m.If(lookup & block.closed):
+        with m.If((lookup & block.closed) | completed):
             m.d.sync += expected.eq(0)
         with m.If(taken):
             m.d.sync += [owned.eq(1), waiting.eq(block.wait), expected.eq(block.wait)]
         was_missing = Signal()
-        with m.If(lookup & block.closed & ~waiting):
+        with m.If(((lookup & block.closed) | completed) & ~waiting):
             m.d.sync += was_missing.eq(1)
         offered = block.free.valid & (block.free.payload == tag)
         usable = ~owned & ~expected
@@ -70,6 +72,30 @@ class Tags(Property):
             block.quarantined.bit_select(tag, 1) & owned,
             offered & was_missing,
         )
+
+    def _completed(self, m, tag, taken, expected):
+        """Whether the tag is closed by the decoder of its own."""
+        return Const(0)
+
+
+class AbuttingTags(Tags):
+    """The same where packets may abut: a tag is completed in any cycle, whatever another one does.
+
+    Assumed: what is completed was expected, and is not taken in that cycle.
+    """
+
+    ABUT = True
+
+    def _completed(self, m, tag, taken, expected):
+        port = self.block.completed
+        completed = Signal()
+        m.d.comb += [
+            completed.eq(port.valid & (port.payload[:4] == tag)),
+            Assume(~completed | (expected & ~taken)),
+        ]
+        both = completed & (self.block.lookup_tag[:4] == tag) & self.block.ended
+        self.cover(m, self.past(m, both), completed & self.block.free.ready, both)
+        return completed
 
 
 class Order(Property):
