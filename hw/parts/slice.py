@@ -30,7 +30,8 @@ class Slice(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        waiting, full, room = Signal(self._shape), Signal(), Signal()
+        waiting = Signal(self._shape)
+        full, room = Signal(), Signal()
         m.d.comb += [self.i.ready.eq(~full), room.eq(~self.o.valid | self.o.ready)]
         with m.If(room):
             m.d.sync += [

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Properties of the gateware that hold for whatever comes: ``.venv/bin/python -m sim.formal``."""
 
+from collections.abc import Callable
+from functools import partial
+
+from hw.pcie.ultrascale.family import ULTRASCALE, ULTRASCALE_PLUS
+from hw.seam import WIDTHS
+
 from .arbiter import Arbiter
 from .axi_stream import AxiStreamPorts, WideAxiStreamPorts
 from .descriptors import Pushes, Slots
@@ -10,6 +16,7 @@ from .frames import Frames, WideFrames, WidestFrames
 from .grants import Grants
 from .interrupts import Edges, Masked, Pending, Records
 from .leftovers import Ends, Leftovers
+from .packets import Headers, Slices, Straddled
 from .property import Property
 from .queues import Queue, ReadQueue, WideReadQueue, WideWriteQueues, WriteQueues
 from .read_window import Window
@@ -21,10 +28,11 @@ from .space import AbuttingSpace, Space
 from .splitter import Pieces
 from .tags import AbuttingTags, Order, Tags
 from .tickets import Tickets
+from .tokens import SentTokens
 
 __all__ = ["PROPERTIES", "Property", "design"]
 
-PROPERTIES: dict[str, type[Property]] = {
+PROPERTIES: dict[str, Callable[[], Property]] = {
     # Those that take longest come first.
     "inbound-256": WideInbound,
     "inbound": Inbound,
@@ -66,4 +74,13 @@ PROPERTIES: dict[str, type[Property]] = {
     "masked": Masked,
     "pending": Pending,
     "records": Records,
+    "straddled": Straddled,
+    # Of our requests and of the host's, then of completions.
+    **{f"requests-{width}": partial(Headers, width, 4) for width in WIDTHS},
+    **{f"completions-{width}": partial(Headers, width, 3) for width in WIDTHS},
+    **{
+        f"tokens-{family.name}": partial(SentTokens, family)
+        for family in (ULTRASCALE, ULTRASCALE_PLUS)
+    },
+    "slices": Slices,
 }

@@ -58,18 +58,19 @@ def _finds(name: str, bug: Edit) -> tuple[bool, str, Answer]:
         copy = private_copy(Path(folder))
         bug.apply(copy)
         program = (
-            f"from sim.formal import PROPERTIES, design; print(design(PROPERTIES[{name!r}]()))"
+            f"from sim.formal import PROPERTIES, design; prop = PROPERTIES[{name!r}]();"
+            "print(prop.reach); print(design(prop))"
         )
-        text = subprocess.run(
+        reach, _, text = subprocess.run(
             [sys.executable, "-c", program],
             cwd=copy,
             env=environment(copy),
             capture_output=True,
             text=True,
             check=True,
-        ).stdout
+        ).stdout.partition("\n")
     traces = FOLDER / f"{name}-{bug.name.replace(' ', '-')}"
-    answer = solve(text, "bmc", PROPERTIES[name].reach, traces)
+    answer = solve(text, "bmc", int(reach), traces)
     found = answer.status == "FAIL"
     return found, f"{name}: a bug is {'found' if found else 'NOT FOUND'}: {bug.name}", answer
 

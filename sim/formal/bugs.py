@@ -642,4 +642,88 @@ BUGS: dict[str, list[Edit]] = {
             "with m.If(valid & ready):",
         ),
     ],
+    "straddled": _edits(
+        "hw/pcie/ultrascale/straddle.py",
+        (
+            "the end of a packet in front of another's beginning leaves",
+            "hard.eq(follows & spills & ~second)",
+            "hard.eq(follows & spills & ~second & ~busy)",
+        ),
+        (
+            "a second packet that ends in its beat leaves",
+            "flush.eq(flags.ends1 & ~discontinued)",
+            "flush.eq(0)",
+        ),
+        (
+            "payload of a packet of lane 4 begins in lane 7",
+            "Mux(busy & odd, bits[32 * _ODD :], bits[32 * _EVEN :])",
+            "bits[32 * _EVEN :]",
+        ),
+        ("first beats are two cycles apart", " & ~(single & out.first)", ""),
+    ),
+    "requests-64": _edits(
+        "hw/pcie/ultrascale/strip.py",
+        ("a packet without payload leaves", "(opens | ~out.last)", "~out.last"),
+    ),
+    "requests-128": _edits(
+        "hw/pcie/ultrascale/insert.py",
+        (
+            "data of a first beat counts from its second cycle on",
+            "settled.eq(self.i.valid",
+            "settled.eq(1 | self.i.valid",
+        ),
+    ),
+    "requests-256": _edits(
+        "hw/pcie/ultrascale/insert.py",
+        (
+            "dwords for which there is no room leave in another beat",
+            "fits = empty | (last_dwords <= room)",
+            "fits = empty | (last_dwords != 0)",
+        ),
+    ),
+    "completions-64": _edits(
+        "hw/pcie/ultrascale/strip.py",
+        (
+            "the end of a packet that does not complete a beat follows",
+            "flush | (beat.last & ~beat.keep[rest])",
+            "flush | beat.last",
+        ),
+    ),
+    "completions-128": _edits(
+        "hw/pcie/ultrascale/strip.py",
+        (
+            "a packet's end waits while the next one begins",
+            "Mux(flush | ~(opens | drops), moves, 1)",
+            "Mux(~(opens | drops), moves, 1)",
+        ),
+    ),
+    "completions-256": _edits(
+        "hw/pcie/ultrascale/insert.py",
+        ("what is left is what had no room", "left.eq(last_dwords - room)", "left.eq(last_dwords)"),
+    ),
+    "tokens-ultrascale": _edits(
+        "hw/pcie/ultrascale/sent.py",
+        (
+            "no more writes than numbers",
+            "self.room.eq(under_way < most - 1)",
+            "self.room.eq(under_way < most)",
+        ),
+        (
+            "a number of a read is not one of a write",
+            "valid & number[upper] for valid",
+            "valid for valid",
+        ),
+    ),
+    "tokens-ultrascale_plus": _edits(
+        "hw/pcie/ultrascale/sent.py",
+        (
+            "two numbers in one cycle are two",
+            "known.eq(sent + came)",
+            "known.eq(sent + came.any())",
+        ),
+    ),
+    "slices": _edits(
+        "hw/parts/slice.py",
+        ("there is room for what is taken", "self.i.ready.eq(~full)", "self.i.ready.eq(1)"),
+    ),
 }

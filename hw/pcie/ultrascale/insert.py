@@ -72,7 +72,8 @@ class HeaderInsert(wiring.Component):
         #: the packet's first beat was offered in the cycle before
         settled = Signal()
         #: dwords that there was no room for, and in the end how many, if only these are left
-        held, left = Signal(32 * rest), Signal(range(lanes + 1))
+        held = Signal(32 * rest)
+        left = Signal(range(lanes + 1))
         held_user = Signal(len(self.user))
         last_dwords, empty = Signal(range(lanes + 1)), Signal()
         m.d.comb += [

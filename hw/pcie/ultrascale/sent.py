@@ -71,8 +71,10 @@ class SentWrites(wiring.Component):
         write, read = tokens.write_port(), tokens.read_port(domain="comb")
         #: the next write's place and the oldest one's; writes under way; those among them that are
         #: sent, whose tokens wait
-        place, oldest = Signal(upper), Signal(upper)
-        under_way, sent = Signal(range(most + 1)), Signal(range(most + 1))
+        place = Signal(upper)
+        oldest = Signal(upper)
+        under_way = Signal(range(most + 1))
+        sent = Signal(range(most + 1))
         came = sum(
             valid & number[upper] for valid, number in zip(self.valid, self.number, strict=True)
         )

@@ -62,13 +62,19 @@ class StraddleStrip(wiring.Component):
 
         #: a packet is under way, which began in lane 4; its end waits; a beat of it has left; it is
         #: cut off; a packet of one beat has just left; a beat's first half is done
-        busy, odd, flush, started = Signal(), Signal(), Signal(), Signal()
-        cut, single, second = Signal(), Signal(), Signal()
+        busy = Signal()
+        odd = Signal()
+        flush = Signal()
+        started = Signal()
+        cut = Signal()
+        single = Signal()
+        second = Signal()
         held = Signal(STRADDLE_WIDTH - 32 * _EVEN)
 
         rest = Mux(odd, _ODD, _EVEN)
         passes, spills, follows, hard = Signal(), Signal(), Signal(), Signal()
-        drops, moves, steps, halves = Signal(), Signal(), Signal(), Signal()
+        drops, moves, halves = Signal(), Signal(), Signal()
+        steps = Signal()
         m.d.comb += [
             drops.eq(self.i.payload.discontinued | cut),
             passes.eq(self.i.valid & busy & ~drops),

@@ -67,9 +67,12 @@ class HeaderStrip(wiring.Component):
         #: beats of the descriptor that have come
         come = Signal(range(opening + 1))
         #: payload that waits for the beat to be whole; the packet's end is there
-        held, flush = Signal(32 * (self._lanes - rest) if rest else 0), Signal()
+        held = Signal(32 * (self._lanes - rest) if rest else 0)
+        flush = Signal()
         #: a beat of the packet has left; the packet is cut off; a packet of one beat has just left
-        started, cut, single = Signal(), Signal(), Signal()
+        started = Signal()
+        cut = Signal()
+        single = Signal()
 
         opens, drops, moves = Signal(), Signal(), Signal()
         m.d.comb += [

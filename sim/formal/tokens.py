@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Tokens of writes that an UltraScale block has sent."""
+
+from amaranth import *
+from amaranth.hdl import Assert, Assume
+
+from hw.pcie.ultrascale.family import Family
+from hw.pcie.ultrascale.sent import SentWrites
+
+from .property import Property
+
+__all__ = ["SentTokens"]
+
+
+class SentTokens(Property):
+    """Each write's token comes back once, in order, with its number, and no two have one number.
+
+    Never more writes are under way than there are numbers for. A token comes in the cycle after the
+    number, or after the token before. It says that the write is dropped only if its number has not
+    come, and only after the patience without Bus Master. Followed is any one token. Assumed: one
+    write is offered at a time, and begins with room; the block gives numbers of writes back in
+    order, as many in a cycle as it has ports, with any of reads between; it gives none of a write
+    back that was taken for dropped.
+    """
+
+    def __init__(self, family: Family):
+        self._most = family.writes
+        # Until as many writes are under way.
+        self.reach = self._most + 6
+        super().__init__(SentWrites(family.sequence_bits, len(family.sequence_ports)))
+
+    def _state(self, m):
+        block, inside, most = self.block, self.inside, self._most
+        upper = Const(1, 1)
+        dropping = inside("dropping")
+        starts, follow = self.free(1, "starts"), self.free(1, "follow")
+        out = block.sent
+
+        # Writes under way, and how many of the oldest the block has given back.
+        offered, place = Signal(), Signal(range(most))
+        writes, back = Signal(range(most + 1)), Signal(range(most + 1))
+        oldest = (place - writes)[: len(place)]
+        came = Const(0)
+        for valid, number in zip(block.valid, block.number, strict=True):
+            ours = valid & number[-1]
+            following = Cat((oldest + back + came)[: len(place)], upper)
+            m.d.comb += Assume(~ours | dropping | (number == following))
+            came = came + ours
+        m.d.comb += [
+            Assume(~starts | (block.room & (~offered | block.takes))),
+            Assume(~block.takes | (offered & block.write)),
+            Assume(dropping | (back + came <= writes)),
+        ]
+        m.d.sync += [
+            offered.eq(starts | (offered & ~block.takes)),
+            place.eq(place + block.takes),
+            writes.eq(writes + block.takes - out.valid),
+            back.eq(back + Mux(dropping, 0, came) - (out.valid & (back != 0))),
+        ]
+        m.d.comb += [
+            Assert(block.sequence == Mux(block.write, Cat(place, upper), 0)),
+            Assert(~offered | (writes < most)),
+            Assert(~out.valid | (writes != 0)),
+            Assert((back == 0) | out.valid),
+            Assert(~out.valid | (out.payload.dropped == (back == 0))),
+            Assert(~(out.valid & out.payload.dropped) | dropping),
+            # What is inside.
+            Assert(writes <= most),
+            Assert(back <= writes),
+            Assert(inside("under_way") == writes),
+            Assert(inside("sent") == back),
+            Assert(inside("place") == place),
+            Assert(inside("oldest") == oldest),
+        ]
+
+        ahead, held, token = Signal(range(most)), Signal(), Signal(8)
+        with m.If(held & out.valid):
+            m.d.sync += [ahead.eq(ahead - 1), held.eq(ahead != 0)]
+        with m.If(block.takes & follow & ~held):
+            m.d.sync += [held.eq(1), ahead.eq(writes - out.valid), token.eq(block.token)]
+        with m.If(held & (ahead == 0) & out.valid):
+            m.d.comb += Assert(out.payload.token == token)
+        at = (oldest + ahead)[: len(place)]
+        m.d.comb += [
+            Assert(~held | (ahead < writes)),
+            Assert(~held | (inside.word("tokens", at) == token)),
+        ]
+        self.cover(
+            m,
+            writes == most,
+            held & (ahead == 0) & out.valid & (place == 1),
+            came == len(block.valid),
+        )
