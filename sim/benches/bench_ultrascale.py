@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The core behind the UltraScale and UltraScale+ adapter, on cocotbext-pcie's models of the blocks.
 
-What the core does is the subject of the other benches. Here it is whether everything that it sends
-and receives crosses the adapter whole, at each width, while all four streams pause.
+What the core does is the subject of the other benches. Here it is what differs between the two
+blocks, at each width: their ports, sequence numbers, and how many writes may be under way.
 """
 
 from __future__ import annotations
@@ -12,13 +12,20 @@ from cocotb.triggers import RisingEdge, Timer
 
 from peerdma import regs
 
-from .bench_dma import random_pieces, there_and_back
+from .bench_dma import there_and_back
 from .channel import CONTROL_START, CONTROL_STOP, FINISHED
-from .host import Fault, Split
+from .host import Split
 from .memory import Transfer
 from .tb import TB, bench
 
-PCIE = ("ultrascale_plus-256", "ultrascale_plus-128", "ultrascale_plus-64", "ultrascale-256")
+PCIE = (
+    "ultrascale_plus-256",
+    "ultrascale_plus-128",
+    "ultrascale_plus-64",
+    "ultrascale-256",
+    "ultrascale-128",
+    "ultrascale-64",
+)
 _ALIGNED = [(4, 0, 0, 0), (64, 0, 64, 0), (4096, 0, 128, 0), (5000, 0, 8192, 64)]
 
 
@@ -29,6 +36,9 @@ async def registers(tb: TB):
     assert ident == regs.CONFIG["identifier"].reset
     width = await tb.read(regs.CONFIG, "data_width")
     assert 64 << width == len(tb.dut.s_axis_rq_tdata)
+    state, port = await tb.read(regs.EXTENSION, "link"), tb.device.upstream_port
+    link = {name: regs.EXTENSION["link"].field(name).get(state) for name in ("speed", "width")}
+    assert link == {"speed": port.cur_link_speed, "width": port.cur_link_width}
     table = tb.rng.randbytes(16 * 4)
     await tb.bar_write(regs.BAR_DMA[0], regs.MSIX_TABLE_OFFSET, table)
     found = await tb.bar_read(regs.BAR_DMA[0], regs.MSIX_TABLE_OFFSET, len(table))
@@ -49,40 +59,6 @@ async def one_descriptor(tb: TB):
     await there_and_back(tb, _ALIGNED)
 
 
-@bench(us=1500)
-async def alignments(tb: TB):
-    """Every host address modulo 8 and card address modulo 32, lengths around the beat."""
-    for source in range(8):
-        pieces, card = [], 0
-        for phase in range(0, 32, 3):
-            for size in (1, 3, 4, 5, 8, 11, 15, 16, 17, 20, 31, 32, 33, 64 + phase):
-                card += -(card - phase) % 32
-                pieces.append((size, source, card, (source + 3 * phase) % 8))
-                card += size
-        await there_and_back(tb, pieces)
-
-
-@bench(us=1500)
-async def limits(tb: TB):
-    """Every combination of payload, request size and boundary, with each way to split."""
-    for mps in (128, 256, 512):
-        for mrrs in (128, 512, 4096):
-            for number, rcb in enumerate((64, 128)):
-                await tb.configure(mps=mps, mrrs=mrrs, rcb=rcb)
-                tb.host.split = tb.rng.choice(list(Split))
-                await there_and_back(tb, random_pieces(tb, 4, 2500), high=bool(number))
-
-
-@bench(us=2000, stall=0.3)
-async def disorder(tb: TB):
-    """Late, split and reordered completions while all four streams pause."""
-    tb.host.split = Split.RANDOM
-    tb.host.latency_ns, tb.host.gap_ns = (0, 3000), (0, 200)
-    for mps, mrrs, rcb in ((128, 128, 64), (256, 512, 128), (512, 256, 64)):
-        await tb.configure(mps=mps, mrrs=mrrs, rcb=rcb)
-        await there_and_back(tb, random_pieces(tb, 6, 3000), us=400)
-
-
 async def copy(tb: TB, size: int) -> None:
     """From host memory through the user stream and back, at any offsets."""
     source, target = tb.buffer(size, offset=tb.rng.randrange(64)), tb.buffer(size, offset=5)
@@ -92,16 +68,6 @@ async def copy(tb: TB, size: int) -> None:
     for run in runs:
         await run
     target.expect(source.data)
-
-
-@bench(us=1500)
-async def copies(tb: TB):
-    """Both directions at once, with and without pauses."""
-    for stall in (0.0, 0.3):
-        tb.device.stall = stall
-        for size in (1, 333, 4096, 20_000):
-            await tb.configure(mps=tb.rng.choice((128, 256)))
-            await copy(tb, size)
 
 
 @bench(us=1500, stall=0.2)
@@ -231,23 +197,3 @@ async def msix(tb: TB):
     await tb.write(regs.IRQ, "channel_enable_w1s", tb.h2c.irq_bit)
     for count in range(1, 5):
         await interrupted(tb, count)
-
-
-@bench(us=600, stall=0.1)
-async def failed_reads(tb: TB):
-    """Each way in which a completion can be bad ends its run, and the next one is good."""
-    for fault, status in (
-        (Fault.UNSUPPORTED_REQUEST, regs.Status.READ_UNSUPPORTED),
-        (Fault.COMPLETER_ABORT, regs.Status.READ_ABORT),
-        (Fault.POISONED, regs.Status.READ_POISONED),
-    ):
-        source = tb.buffer(900, offset=7)
-        tb.host.inject(range(source.address + 300, source.address + 301), fault)
-        chain = tb.chain([Transfer(source.address, 0, 900)])
-        await tb.h2c.start(chain)
-        found = await tb.h2c.idle(100)
-        assert found & status, f"{fault}: {found!r}"
-        await tb.h2c.read("status_rc")
-        await tb.h2c.write("control", CONTROL_STOP)
-        tb.host.clear_faults()
-        await there_and_back(tb, [(900, 7, 3, 1)])

@@ -89,6 +89,10 @@ class _Judged:
         self.function.class_code = PARAMETERS["CLASS_CODE"]
         for bar, size in (regs.BAR_USER, regs.BAR_DMA):
             self.function.configure_bar(bar, size)
+        # The models leave these to their user.
+        capability = self.function.pcie_cap
+        capability.current_link_speed = self.upstream_port.max_link_speed
+        capability.negotiated_link_width = self.upstream_port.max_link_width
         self.checker = TlpChecker(self.function)
         self.on_tlp: list[Callable[[str, Tlp], None]] = []
         #: Range of the random time for which the block keeps a request that it has taken, while
