@@ -336,6 +336,8 @@ class Core(wiring.Component):
             seam.reads_pending.eq(engine.reads_pending),
             seam.timed_out.eq(engine.timed_out),
             seam.unexpected.eq(engine.unexpected),
+            seam.function_reset_done.eq(host.function_reset_done),
+            host.function_reset.eq(seam.function_reset),
             engine.bus_master.eq(link.bus_master),
             engine.relaxed.eq(host.relaxed),
             engine.boundary_128.eq(link.rcb),

@@ -85,6 +85,8 @@ class HostInterface(wiring.Component):
         Largest read of descriptors, PCIe encoding.
     moving : In(1)
         Writes of data are under way.
+    function_reset : In(1), function_reset_done : Out(1)
+        As at the seam.
     reset : Out(1)
         High for one cycle: reset channels and pairs.
     led, gpio, user_irq, time_scale, waits_for
@@ -141,6 +143,8 @@ class HostInterface(wiring.Component):
                 "tolerant": Out(1),
                 "read_limit": Out(3),
                 "moving": In(1),
+                "function_reset": In(1),
+                "function_reset_done": Out(1),
                 "reset": Out(1),
                 "led": Out(3),
                 "gpio": In(4),
@@ -155,17 +159,20 @@ class HostInterface(wiring.Component):
         channels, extension = self.channels, self._extension
         m.submodules.completer = completer = self._completer
         m.submodules.records = records = self._records
-        m.submodules.irq = irq = InterruptBlock(len(channels))
-        m.submodules.user = user = UserRegisters()
-        m.submodules.common = common = RegisterBank(regs.SGDMA_COMMON, bar=regs.BAR_DMA[0])
-        m.submodules.extension = extension
-        m.submodules.capture = capture = ErrorCapture(
+        m.submodules.soft_reset = soft_reset = SoftReset()
+        resets = ResetInserter(soft_reset.registers)
+        irq = InterruptBlock(len(channels))
+        user = UserRegisters()
+        common = RegisterBank(regs.SGDMA_COMMON, bar=regs.BAR_DMA[0])
+        capture = ErrorCapture(
             h2c=self._h2c,
             c2h=self._c2h,
             first=len(channels) + self._launch_queues,
             shared=self._shared,
         )
-        m.submodules.soft_reset = soft_reset = SoftReset()
+        m.submodules.irq, m.submodules.user = resets(irq), resets(user)
+        m.submodules.common, m.submodules.extension = resets(common), resets(extension)
+        m.submodules.capture = resets(capture)
 
         # The register bus
         banks = [common.bus, irq.bus, user.bus, extension.bus]
@@ -244,6 +251,8 @@ class HostInterface(wiring.Component):
             user.gpio.eq(self.gpio),
             self.led.eq(user.led),
             soft_reset.request.eq(extension.soft_reset),
+            soft_reset.function.eq(self.function_reset),
+            self.function_reset_done.eq(soft_reset.done),
             soft_reset.writing.eq(self.moving | records.busy),
             self.reset.eq(soft_reset.reset),
         ]

@@ -305,6 +305,11 @@ class SeamSignature(wiring.Signature):
     timed_out, unexpected : Out(1)
         Pulses: a completion timed out; a completion arrived that belongs to no request. The block
         reports these errors in its configuration space.
+    function_reset : In(1), function_reset_done : Out(1)
+        The host resets the function; Bus Master is off meanwhile, and the host asks for nothing.
+        The core ends what it is at and resets its registers, then `function_reset_done` is high
+        until `function_reset` is low. That takes no longer than the block needs for the tokens of
+        the writes that it has. What was read before may still come, and is dropped.
     """
 
     def __init__(self, block: Block):
@@ -326,5 +331,7 @@ class SeamSignature(wiring.Signature):
                 "reads_pending": Out(1),
                 "timed_out": Out(1),
                 "unexpected": Out(1),
+                "function_reset": In(1),
+                "function_reset_done": Out(1),
             }
         )

@@ -143,7 +143,10 @@ class UltraScaleAdapter(wiring.Component):
             pcie.pcie_cq_np_req.eq(credits.request),
         ]
 
-        m.submodules.interrupts = interrupts = Interrupts()
+        # A reset of the function deasserts INTA, and the block answers no request of before.
+        resets = pcie.cfg_flr_in_process[0]
+        interrupts = Interrupts()
+        m.submodules.interrupts = ResetInserter(resets)(interrupts)
         wiring.connect(m, wiring.flipped(seam.interrupt), interrupts.request)
         m.d.comb += [
             interrupts.msi_enable.eq(link.msi_enable),
@@ -169,7 +172,9 @@ class UltraScaleAdapter(wiring.Component):
         m.d.comb += [
             pcie.cfg_fc_sel.eq(_FC_TRANSMIT_AVAILABLE),
             link.link_up.eq(pcie.user_lnk_up),
-            link.bus_master.eq(pcie.cfg_function_status[2]),
+            seam.function_reset.eq(resets),
+            pcie.cfg_flr_done.eq(seam.function_reset_done),
+            link.bus_master.eq(pcie.cfg_function_status[2] & ~resets),
             link.intx_disable.eq(pcie.cfg_function_status[3]),
             link.msi_enable.eq(pcie.cfg_interrupt_msi_enable[0]),
             link.msi_granted.eq(pcie.cfg_interrupt_msi_mmenable[:3]),

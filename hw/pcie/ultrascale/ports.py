@@ -58,6 +58,7 @@ def ports_of_block(family: Family, width: int) -> tuple[Port, ...]:
             ("cfg_fc_sel", 3, "which credits are shown; 4: transmit credits available"),
             ("cfg_mgmt_addr", family.management_address, "dword of configuration space to read"),
             ("cfg_mgmt_read", 1, "read it, until this is done"),
+            ("cfg_flr_done", 4, "the function is reset"),
         ),
         *port_rows(
             "i",
@@ -65,6 +66,7 @@ def ports_of_block(family: Family, width: int) -> tuple[Port, ...]:
             ("cfg_mgmt_read_write_done", 1, "for a cycle: it is read"),
             ("cfg_fc_nph", 8, "non-posted header credits"),
             ("user_lnk_up", 1, "the link is up"),
+            ("cfg_flr_in_process", 4, "the host resets the function"),
             ("cfg_max_payload", family.max_payload, "Device Control, Max_Payload_Size"),
             ("cfg_max_read_req", 3, "Device Control, Max_Read_Request_Size"),
             ("cfg_function_status", 16, "Command: [2] Bus Master Enable, [3] Interrupt Disable"),

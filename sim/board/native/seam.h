@@ -78,6 +78,7 @@ struct SeamPorts {
     SeamStream<Interrupt> interrupt;
     LinkState link;
     uint8_t reads_pending = 0, timed_out = 0, unexpected = 0;
+    uint8_t function_reset = 0, function_reset_done = 0;
 };
 
 // It takes one packet at a time, and gives one at a time, whichever port that is for. What the core

@@ -130,6 +130,38 @@ def test_what_the_engine_knows_of_the_blocks():
     }
 
 
+def test_a_reset_of_the_function():
+    """Only that of function 0; INTA falls with it, and what waits for the block waits no more."""
+    dut = UltraScaleAdapter(ULTRASCALE_PLUS, 64)
+    pcie, seam = dut.pcie, dut.seam
+
+    async def bench(ctx):
+        ctx.set(pcie.cfg_function_status, 0xFFFF)
+        ctx.set(pcie.cfg_flr_in_process, 0b1110)
+        ctx.set(seam.interrupt.payload, {"msi": 0, "asserted": 1})
+        ctx.set(seam.interrupt.valid, 1)
+        for _ in range(4):
+            await ctx.tick()
+            found = ctx.get(seam.function_reset), ctx.get(seam.link.bus_master)
+            assert (*found, ctx.get(pcie.cfg_interrupt_int)) == (0, 1, 1)
+        ctx.set(pcie.cfg_flr_in_process, 1)
+        assert (ctx.get(seam.function_reset), ctx.get(seam.link.bus_master)) == (1, 0)
+        ctx.set(seam.interrupt.valid, 0)
+        await ctx.tick()
+        assert ctx.get(pcie.cfg_interrupt_int) == 0
+        for done in (0, 1):
+            ctx.set(seam.function_reset_done, done)
+            assert ctx.get(pcie.cfg_flr_done) == done
+        ctx.set(pcie.cfg_flr_in_process, 0)
+        # One that is left over from before does not count as the answer to the next.
+        ctx.set(seam.interrupt.valid, 1)
+        assert not ctx.get(seam.interrupt.ready)
+        await ctx.tick()
+        assert ctx.get(pcie.cfg_interrupt_int) == 1
+
+    simulate(dut, bench)
+
+
 def test_messages_go_one_at_a_time_until_they_are_sent():
     rng = seeded()
     dut, sent = Interrupts(), []
