@@ -9,7 +9,7 @@ from cocotbext.pcie.core.caps import MsiCapability, MsixCapability
 from hw.pcie.series7.parameters import PARAMETERS, Identity
 from peerdma import regs
 
-__all__ = ["configuration_space"]
+__all__ = ["configuration_space", "reset_configuration"]
 
 
 def configuration_space(lanes: int) -> Endpoint:
@@ -40,3 +40,18 @@ def configuration_space(lanes: int) -> Endpoint:
     function.msix_cap = msix
     function.register_capability(msix)
     return function
+
+
+def reset_configuration(function: Endpoint) -> None:
+    """As after power-up, but for the numbers of bus and device."""
+    capability = function.pcie_cap
+    for bar, _ in (regs.BAR_USER, regs.BAR_DMA):
+        function.bar[bar] = 0
+    function.bus_master_enable = function.memory_space_enable = False
+    function.interrupt_disable = function.interrupt_status = False
+    function.msi_cap.msi_enable = function.msix_cap.msix_enable = False
+    function.msi_cap.msi_multiple_message_enable = 0
+    function.msix_cap.msix_function_mask = False
+    capability.max_payload_size, capability.max_read_request_size = 0, 2
+    capability.enable_relaxed_ordering, capability.read_completion_boundary = True, False
+    capability.extended_tag_field_enable = False

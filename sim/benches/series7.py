@@ -26,10 +26,9 @@ from cocotbext.pcie.core.tlp import CplStatus, Tlp, TlpType
 from hw.pcie.series7.block import SERIES7
 from hw.pcie.series7.parameters import PARAMETERS
 from hw.pcie.series7.ports import TRN_PORTS
-from peerdma import regs
 
 from .checker import MEMORY_WRITES, TlpChecker, TlpError
-from .configuration import configuration_space
+from .configuration import configuration_space, reset_configuration
 from .messages import interrupt_message
 from .receive_buffer import ReceiveBuffer
 from .transmit_buffers import TransmitBuffers
@@ -153,16 +152,7 @@ class Series7Device(Device):
         while not self._tx.empty():
             self._tx.get_nowait()
         self.checker.forget()
-        function, capability = self.function, self.function.pcie_cap
-        for bar, _ in (regs.BAR_USER, regs.BAR_DMA):
-            function.bar[bar] = 0
-        function.bus_master_enable = function.memory_space_enable = False
-        function.interrupt_disable = function.interrupt_status = False
-        function.msi_cap.msi_enable = function.msix_cap.msix_enable = False
-        function.msi_cap.msi_multiple_message_enable = 0
-        function.msix_cap.msix_function_mask = False
-        capability.max_payload_size, capability.max_read_request_size = 0, 2
-        capability.enable_relaxed_ordering, capability.read_completion_boundary = True, False
+        reset_configuration(self.function)
         await lost
         await FallingEdge(self._dut.clk)
         self._dut.rst.value = 0

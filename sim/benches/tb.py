@@ -191,7 +191,7 @@ class TB:
         await self.configure()
 
     async def hot_reset(self, *, down_us: float = 0) -> None:
-        """Reset the board over the link, then restore what a kernel restores: BARs and Command.
+        """Reset the board over the link; it then has the BARs and the Command that it had.
 
         The link stays down for `down_us` longer than it takes what is under way to get lost.
         """
@@ -201,8 +201,16 @@ class TB:
             if down_us:
                 await Timer(down_us, "us")
 
+        await self._restored(self.device.hot_reset(lost()))
+
+    async def function_reset(self, cycles: int, *, late: bool) -> None:
+        """The same by the function, in so many cycles at most; only behind an UltraScale block."""
+        await self._restored(self.device.function_reset(cycles, late=late))
+
+    async def _restored(self, reset: Awaitable[None]) -> None:
+        """Reset the board, and restore what a kernel restores."""
         saved = {at: await self.pci.config_read_dword(at) for at in (*_BARS, _COMMAND)}
-        await self.device.hot_reset(lost())
+        await reset
         for at, value in saved.items():
             await self.pci.config_write_dword(at, value)
         await self.configure()

@@ -4,21 +4,22 @@
 They drive the core's clock and reset, too, and answer, count and drop what they do as their authors
 read PG156 and PG213. Around them here is the configuration of the block, and a judge of every TLP
 in both directions, as at `sim.benches.series7`. A completion for which a model's receive buffer has
-no room is an error. Not modelled are INTx, resets of the function or over the link, messages and
-completion timeouts.
+no room is an error. What the models lack is our own: INTx, messages that fail and live credits in
+`sim.benches.ultrascale_own`; resets, and reads that the block ends by itself, here.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import cocotb
-from cocotb.triggers import RisingEdge, Timer
+from cocotb.triggers import ClockCycles, RisingEdge, Timer
 from cocotbext.axi import AxiStreamBus
-from cocotbext.pcie.core.tlp import Tlp, TlpType
+from cocotbext.pcie.core.tlp import CplStatus, Tlp, TlpType
 from cocotbext.pcie.xilinx.us import UltraScalePcieDevice, UltraScalePlusPcieDevice
+from cocotbext.pcie.xilinx.us.tlp import ErrorCode, Tlp_us
 
 from hw.pcie.adapters import ADAPTERS
 from hw.pcie.series7.parameters import PARAMETERS, Identity
@@ -26,8 +27,11 @@ from hw.pcie.ultrascale.family import ULTRASCALE_PLUS
 from hw.pcie.ultrascale.straddle import STRADDLE_WIDTH
 from peerdma import regs
 
-from .checker import TlpChecker
+from .checker import TlpChecker, TlpError
+from .configuration import reset_configuration
+from .messages import interrupt_message
 from .model import ULTRASCALE_KHZ
+from .ultrascale_own import FailingMessages, Inta, NonPostedHeaders, Zero
 
 __all__ = ["ultrascale_device"]
 
@@ -35,6 +39,13 @@ __all__ = ["ultrascale_device"]
 _LANES = {64: 2, 128: 4, 256: 8}
 #: Our names of the streams, and the model's.
 _STREAMS = {"rq": "s_axis_rq", "rc": "m_axis_rc", "cq": "m_axis_cq", "cc": "s_axis_cc"}
+#: Cycles without a beat after which there is no packet that has begun.
+_NO_PACKET = 50
+#: Ports of a model that it drives not, or not as a block does.
+_OWN = {
+    *("cfg_fc_nph", "cfg_interrupt_int", "cfg_interrupt_pending", "cfg_interrupt_sent"),
+    *("cfg_interrupt_msi_fail", "cfg_flr_in_process", "cfg_flr_done", "user_lnk_up"),
+}
 _CONFIG = {TlpType.CFG_READ_0, TlpType.CFG_WRITE_0, TlpType.CFG_READ_1, TlpType.CFG_WRITE_1}
 
 
@@ -65,20 +76,8 @@ class _Credits:
         return found
 
 
-class _Zero:
-    """An input of the block that is none of the core's ports, and 0."""
-
-    value = 0
-
-    def __init__(self, width: int):
-        self._width = width
-
-    def __len__(self) -> int:
-        return self._width
-
-
 class _Judged:
-    """Shows the TLPs at a model's link to a checker, and may make it send requests late."""
+    """Shows the TLPs at a model's link to a checker, and does what the model lacks."""
 
     def watch(self, dut, rng: random.Random, stall: float) -> None:
         """Begin, once the model is made."""
@@ -98,7 +97,14 @@ class _Judged:
         #: Range of the random time for which the block keeps a request that it has taken, while
         #: completions pass it. Only then it gives its sequence number back.
         self.late_ns = (0, 0)
-        self._rng = rng
+        self._dut, self._rng = dut, rng
+        self._down = False
+        self.inta = Inta(dut, rng, self._send_inta, self._messages)
+        self.non_posted = NonPostedHeaders(dut, rng)
+        dut.cfg_flr_in_process.value = 0
+        dut.user_lnk_up.value = 1
+        # What is on its way into the core goes there while that is in reset, and is lost.
+        self.rc_source.reset = self.cq_source.reset = None
         self._streams = self.rq_sink, self.rc_source, self.cq_source, self.cc_sink
         self.stall = stall
         for stream in self._streams:
@@ -115,12 +121,95 @@ class _Judged:
         error = self.local_error
         return error if isinstance(error, bool) else not error.empty()
 
+    async def _between_packets(self) -> None:
+        """The model's sinks keep what they have of a packet over a reset."""
+        dut, idle = self._dut, 0
+        while idle < _NO_PACKET:
+            await RisingEdge(dut.clk)
+            answers, asks = dut.s_axis_cc_tvalid.value, dut.s_axis_rq_tvalid.value
+            ends = asks and dut.s_axis_rq_tready.value and dut.s_axis_rq_tlast.value
+            if ends and not answers:
+                return
+            idle = 0 if answers or asks else idle + 1
+
+    async def _send_inta(self, asserted: bool) -> None:
+        self.function.interrupt_status = asserted
+        if not self.function.interrupt_disable and not self._down:
+            await self.upstream_send(interrupt_message(asserted, self.function.pcie_id))
+
+    def _messages(self) -> bool:
+        return bool(self.function.msi_cap.msi_enable or self.function.msix_cap.msix_enable)
+
+    def end_reads(self, error: ErrorCode) -> int:
+        """End all reads of the core that are not answered, by completions that say why.
+
+        Returns how many. Completions that come for them later have tags of no request.
+        """
+        requests = [each for each in self.active_request if each]
+        for request in self._rng.sample(requests, len(requests)):
+            # Fields other than the tag are invalid.
+            tlp = Tlp_us()
+            tlp.fmt_type, tlp.status = TlpType.CPL_LOCKED, CplStatus(self._rng.choice((0, 1, 2, 4)))
+            tlp.tag, tlp.error_code, tlp.request_completed = request.tag, error, True
+            tlp.byte_count, tlp.lower_address = self._rng.randrange(4096), self._rng.randrange(128)
+            self.rc_queue.put_nowait(tlp)
+            self.active_request[request.tag] = None
+        self.cpld_credit_count = 0
+        self.cpld_credit_released.set()
+        return len(requests)
+
+    async def function_reset(self, cycles: int, *, late: bool) -> None:
+        """A reset of the function, which the core has to end after so many cycles at most.
+
+        The block ends reads before the core says that it is done, or after that if they are `late`.
+        """
+        reset_configuration(self.function)
+        self._dut.cfg_flr_in_process.value = 1
+        if not late:
+            self.end_reads(ErrorCode.FLR)
+        for _ in range(cycles):
+            await RisingEdge(self._dut.clk)
+            if self._dut.cfg_flr_done.value:
+                break
+        else:
+            raise TlpError(f"the function is not reset after {cycles} cycles")
+        await ClockCycles(self._dut.clk, self._rng.randint(1, 10))
+        assert int(self._dut.cfg_flr_done.value) == 1, "cfg_flr_done, of function 0, until the end"
+        self._dut.cfg_flr_in_process.value = 0
+        await ClockCycles(self._dut.clk, 3)
+        assert not self._dut.cfg_flr_done.value
+        self.end_reads(ErrorCode.FLR)
+
+    async def hot_reset(self, lost: Awaitable[None]) -> None:
+        """As `sim.benches.series7.Series7Device.hot_reset`; between two packets of the core's."""
+        await self._between_packets()
+        self._down = True
+        self._dut.rst.value = 1
+        self._dut.user_lnk_up.value = 0
+        reset_configuration(self.function)
+        self.checker.forget()
+        self.active_request[:] = [None] * len(self.active_request)
+        await lost
+        self.cpld_credit_count = 0
+        self.cpld_credit_released.set()
+        for queue in (self.cq_queue, self.cq_np_queue, self.rc_queue, self.rq_seq_num):
+            while not queue.empty():
+                queue.get_nowait()
+        self.cq_np_req_count = 0
+        await RisingEdge(self._dut.clk)
+        self._dut.rst.value = 0
+        self._dut.user_lnk_up.value = 1
+        self._down = False
+
     def _report(self, direction: str, tlp: Tlp) -> None:
         for listener in self.on_tlp:
             listener(direction, tlp)
 
     async def upstream_recv(self, tlp: Tlp) -> None:
         """From the link."""
+        if self._down:
+            tlp.release_fc()
+            return
         ours = tlp.is_completion() or self.function.match_bar(tlp.address) is not None
         if tlp.fmt_type not in _CONFIG and ours:
             self.checker.downstream(tlp)
@@ -131,6 +220,8 @@ class _Judged:
         """To the link, what the core sends. What the model answers itself does not go this way."""
         if any(self.late_ns) and not tlp.is_completion():
             await Timer(self._rng.randint(*self.late_ns), "ns")
+        if self._down:
+            return
         self.checker.upstream(tlp, bus_master=self.function.bus_master_enable)
         self._report("up", tlp)
         await super().send(tlp)
@@ -162,15 +253,16 @@ def ultrascale_device(dut, name: str, rng: random.Random, *, stall: float = 0.0)
     ports = {
         port.name: getattr(dut, port.name)
         for port in ADAPTERS[name].ports
-        if "_axis_" not in port.name
+        if "_axis_" not in port.name and port.name not in _OWN
     }
     ports["pcie_cq_np_req"] = _Credits(dut)
+    ports["cfg_interrupt_msi_int"] = messages = FailingMessages(dut, rng)
     ports |= {
-        f"cfg_mgmt_{name}": _Zero(width)
+        f"cfg_mgmt_{name}": Zero(width)
         for name, width in (("write", 1), ("write_data", 32), ("byte_enable", 4))
     }
     if kind is _UltraScalePlus:
-        ports["cfg_mgmt_function_number"] = _Zero(8)
+        ports["cfg_mgmt_function_number"] = Zero(8)
     streams = {
         f"{ours}_bus": AxiStreamBus.from_prefix(dut, theirs) for ours, theirs in _STREAMS.items()
     }
@@ -192,5 +284,6 @@ def ultrascale_device(dut, name: str, rng: random.Random, *, stall: float = 0.0)
         **ports,
         **streams,
     )
+    device.messages = messages
     device.watch(dut, rng, stall)
     return device
