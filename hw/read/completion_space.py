@@ -54,8 +54,8 @@ class CompletionSpace(wiring.Component):
         The first clients, whose reads are no data.
     abut : bool
         A job may begin in a cycle with the last beat of a completion, and another read be late or
-        closed if that is not the last completion of its request. What the last beat gives back
-        is kept beside the charges then, from the first one on.
+        closed. What the last beat gives back is kept beside the charges then, from the first one
+        on.
 
     Members
     -------
@@ -74,11 +74,13 @@ class CompletionSpace(wiring.Component):
     begins, arrives : In(1), lower_address : In(7), dwords : In(11)
         The first, and the last beat of a good completion of the request have left the PCIe block's
         buffer. Each completion has both, perhaps in one cycle, unless the request is closed before.
-        If packets may abut, `arrives` is that of any packet, and comes in any case.
+        If packets may abut, `begins` is also that of one which is not good but closes the request,
+        and `arrives` that of any packet, missing where the block cuts one off.
     late : In(1)
         The read has timed out, but completions may still come.
     closed : In(1)
-        No more completions will come.
+        No more completions will come. If packets may abut, that is said with `begins` of the last
+        one, which counts until `arrives`.
     room, data_room : Out(1)
         There is room for any read; for the data of a channel, which does not cross a multiple of
         `JOB_BYTES` and has limits. While none of its reads is in flight, its limits allow one.
@@ -159,22 +161,25 @@ class CompletionSpace(wiring.Component):
             end.eq(self.lower_address[2:] + self.dwords),
             ended.eq(Mux(charge.wide, end[5:], end[4:] - self.lower_address[6])),
         ]
-        with m.If(self.closed):
-            m.d.comb += returns.eq(charge.left)
-        with m.Elif(self.begins):
-            m.d.comb += returns.eq(ended - (itself & ~self.arrives))
         if self._abut:
             # The completion that has begun, if it counts as one, and of which read it was then
             begun = Signal()
             kind = Signal(_Charge)
+            counts = Mux(self.closed, charge.left.any(), itself)
             with m.If(self.begins):
-                m.d.sync += [begun.eq(itself), kind.eq(charge)]
+                m.d.sync += [begun.eq(counts), kind.eq(charge)]
             with m.If(self.arrives):
                 m.d.sync += begun.eq(0)
-            released = begun & self.arrives
-            taken_off = Mux(self.begins, ended, 0)
+            # The next one may begin without the end of this one.
+            released = begun & (self.begins | self.arrives)
+            taken_off = Mux(self.closed, charge.left, Mux(self.begins, ended, 0))
+            m.d.comb += returns.eq(taken_off - (self.begins & ~self.arrives & counts))
             written = self.begins | self.late
         else:
+            with m.If(self.closed):
+                m.d.comb += returns.eq(charge.left)
+            with m.Elif(self.begins):
+                m.d.comb += returns.eq(ended - (itself & ~self.arrives))
             with m.Elif(self.arrives):
                 m.d.comb += returns.eq(itself)
             taken_off = returns

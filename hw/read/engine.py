@@ -79,8 +79,8 @@ class ReadEngine(wiring.Component):
         Reads in flight, a power of two from 2 to 256.
     timeout_cycles : int
         A read ends with COMPLETION_TIMEOUT this many to twice as many cycles after its request
-        was offered, later by a few packets if the stream of completions is full; at least 4 for
-        each tag. The default is 10 ms at 125 MHz. A simulation can choose fewer by an input.
+        was offered, two more if the stream of completions is full; at least 4 for each tag. The
+        default is 10 ms at 125 MHz. A simulation can choose fewer by an input.
     quarantine_timeouts : int
         How many timeouts, one after the other, a quarantined tag stays out of use at least. After
         an end other than by timeout up to two more pass.
@@ -233,6 +233,7 @@ class ReadEngine(wiring.Component):
         for part in (queues, marks, retirement, space):
             m.d.comb += [part.taken.valid.eq(taken.valid), part.taken.p.eq(taken.p)]
         asks = issuer.outcome == Outcome.OK
+        finishes = checker.begins & checker.completes
         m.d.comb += [
             space.boundary_128.eq(self.boundary_128),
             space.in_flight.eq(self.in_flight),
@@ -242,7 +243,7 @@ class ReadEngine(wiring.Component):
             window.returned.eq(space.returned),
             space.asks.eq(asks),
             space.tag.eq(states.lookup_tag),
-            space.begins.eq(checker.advance),
+            space.begins.eq((checker.advance | finishes) if abut else checker.advance),
             space.lower_address.eq(checker.lower_address),
             space.dwords.eq(checker.dwords),
             space.late.eq(scan.late),
@@ -307,16 +308,15 @@ class ReadEngine(wiring.Component):
 
         # A job, the scan, and the first and last beat of a packet write to the same tables. Where
         # there is a cycle before each packet, jobs and the scan have that. Where packets may abut,
-        # `states`, `space` and `marks` have another way for a last beat, so that jobs have one
-        # cycle in two. So has the scan, unless the packet completes its read: jobs wait for the
-        # scan, so that not all packets do so for ever.
+        # `states`, `space` and `marks` have another way for a last beat, so that jobs and the scan
+        # have one cycle in two.
         incoming = self.completion.p
         if abut:
-            hold = self.flush | scan.due | checker.begins
-            lendable = ~(incoming.first | (incoming.last & checker.completes))
+            hold = self.flush | scan.scan | checker.begins
+            lendable = ~incoming.first
             m.d.comb += [
                 space.arrives.eq(checker.ends),
-                space.closed.eq(checker.close | scan.expired),
+                space.closed.eq(finishes | scan.expired),
                 states.completed.valid.eq(checker.close),
                 states.completed.p.eq(checker.tag),
                 states.closed.eq(scan.expired),

@@ -340,20 +340,20 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "what was given back is not given back again",
             "hw/read/completion_space.py",
-            "taken_off = Mux(self.begins, ended, 0)",
-            "taken_off = 0",
+            "Mux(self.closed, charge.left, Mux(self.begins, ended, 0))",
+            "Mux(self.closed, charge.left, 0)",
         ),
         Edit(
             "a last beat gives back what its completion counts as",
             "hw/read/completion_space.py",
-            "begun.eq(itself)",
-            "begun.eq(1)",
+            "counts = Mux(self.closed, charge.left.any(), itself)",
+            "counts = itself",
         ),
         Edit(
             "a completion counts until its last beat, whatever became of its read",
             "hw/read/completion_space.py",
-            "released = begun & self.arrives",
-            "released = begun & self.arrives & ~self.closed",
+            "begun & (self.begins | self.arrives)",
+            "begun & (self.begins | self.arrives) & ~self.closed",
         ),
     ],
     "entries-256": _edits(

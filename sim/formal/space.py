@@ -47,6 +47,9 @@ class Space(Property):
         place, dwords, drains = Signal(7), Signal(11), Signal(self.TAGS)
         with m.If(block.begins):
             m.d.sync += [place.eq(block.lower_address), dwords.eq(block.dwords)]
+        # Where packets may abut, a completion is cut off by the next one; and what closes a request
+        # is said of one that begins, or of none.
+        apart = Const(not self.ABUT)
         m.d.comb += [
             Assume(~(taken.valid & event)),
             Assume(~(taken.valid & self.past(m, taken.valid))),
@@ -55,16 +58,15 @@ class Space(Property):
             Assume((job.length != 0) & (job.length <= JOB_BYTES)),
             Assume(~data | (job.address[:9] + job.length <= JOB_BYTES)),
             Assume(~asked | Mux(data, block.data_room, block.room)),
-            Assume(~block.begins | ~drains.any()),
+            Assume(~(apart & block.begins) | ~drains.any()),
             Assume(~block.begins | (block.dwords != 0) & (block.dwords <= 129)),
-            Assume(~block.begins | block.arrives | ~block.closed),
+            Assume(~(apart & block.begins) | block.arrives | ~block.closed),
             Assume(
                 ~block.arrives
                 | block.begins
                 | self.ABUT
                 | (block.lower_address == place) & (block.dwords == dwords)
             ),
-            Assume(~block.begins | ~begun),
             Assume(~(block.late & block.closed)),
             Assert((drains & (drains - 1)[: self.TAGS]) == 0),
             Assume(data == (taken.payload.client >= 1)),
@@ -82,26 +84,31 @@ class Space(Property):
             may_come = Mux(left == 0, 0, Mux(boundary, last[7:] + 1, last[6:] + 1 - begin[6:]))
             came = ((block.dwords << 2) - begin[:2])[:11]
             end = (begin + came)[:11]
-            drain = drains[number]
+            drain, cut = drains[number], Signal(name=f"cut{number}")
             comes, ends = here & block.begins, here & block.arrives
             if self.ABUT:
                 ends = (comes | drain) & block.arrives
-            open_ = (left != 0) | drain
+            open_ = (left != 0) | drain | cut
             rest = Mux(comes, Mux(came < left, left - came, 0), left)
+            closes = comes & block.closed & self.ABUT
             m.d.comb += [
                 Assume(~begins | ~open_),
                 Assume(~(here & event) | open_),
-                Assume(~(here & block.late) | ~(block.begins | ends | block.closed | late)),
-                Assume(~comes | (left != 0)),
+                Assume(~(here & block.late) | ~(block.begins | block.closed | late)),
+                Assume(~(here & block.late) | ~(apart & ends)),
+                # An error ends a read of which nothing is left to come.
+                Assume(~comes | (left != 0) | (closes & block.arrives)),
                 Assume(~ends | comes | drain),
                 Assume(~comes | (block.lower_address == begin)),
                 # No more dwords than are missing.
-                Assume(~comes | (came < left + 4)),
-                Assume(~comes | (came >= left) | ((end[:6] == 0) & (~boundary | ~end[6]))),
-                Assume(~ends | (rest != 0) | (here & block.closed)),
+                Assume(~comes | closes | (came < left + 4)),
+                Assume(~comes | closes | (came >= left) | ((end[:6] == 0) & (~boundary | ~end[6]))),
+                Assume(~(comes if self.ABUT else ends) | (rest != 0) | (here & block.closed)),
             ]
+            with m.If(block.begins & drain):
+                m.d.sync += [drain.eq(0), cut.eq(1)]
             with m.If(here & block.closed):
-                m.d.sync += [left.eq(0), drain.eq(0)]
+                m.d.sync += [left.eq(0), drain.eq(closes & ~block.arrives), cut.eq(0)]
             with m.Elif(comes | ends):
                 m.d.sync += [left.eq(rest), drain.eq(~ends)]
                 with m.If(comes):
@@ -120,7 +127,7 @@ class Space(Property):
             m.d.comb += [
                 Assert(left <= JOB_BYTES),
                 # What a job that makes no request leaves there counts for nobody.
-                Assert(~open_ | (word[:4] == may_come + (drain & ~begun))),
+                Assert(~open_ | (word[:4] == may_come + (drain & apart))),
                 Assert(~open_ | (word[4] == boundary)),
                 Assert(~open_ | (word[5] == late)),
                 Assert(~open_ | (word[6] == of_data & ~late)),
@@ -134,10 +141,10 @@ class Space(Property):
                 ),
             ]
             if self.ABUT:
-                m.d.comb += Assert(~drain | begun | (left == 0))
+                m.d.comb += Assert(~drain | begun)
                 with m.If(comes):
                     m.d.sync += [begun_late.eq(late), begun_data.eq(of_data & ~late)]
-            charged = may_come + (drain & ~begun)
+            charged = may_come + (drain & apart)
             charges.append(charged)
             lost.append(Mux(late, charged, 0))
             under_way.append(Mux(of_data & ~late, charged, 0))
@@ -173,8 +180,9 @@ class Space(Property):
 class AbuttingSpace(Space):
     """The same where packets may abut: what a last beat gives back is kept beside the charges.
 
-    A job may be taken with a last beat, another read be late or closed; and a read be closed whose
-    completion has begun, which still counts until its last beat.
+    A job may be taken with a last beat, another read be late or closed; and a read be closed when
+    its last completion begins, or when one of it has begun, which still counts until its last beat,
+    or until another begins if it has none.
     """
 
     ABUT = True

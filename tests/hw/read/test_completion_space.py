@@ -65,9 +65,11 @@ def buffer(**knobs) -> Buffer:
     return Buffer(**{"clients": 2, "fetches": 1, "capacity": CAPACITY} | knobs)
 
 
-@pytest.mark.parametrize("rcb", [64, 128])
-@pytest.mark.parametrize("largest", [64, 512])
-def test_never_more_than_fits(rcb, largest):
+@pytest.mark.parametrize(
+    ("largest", "rcb", "width"),
+    [(64, 64, 64), (64, 128, 64), (512, 64, 64), (512, 128, 64), (64, 64, 256), (512, 128, 256)],
+)
+def test_never_more_than_fits(largest, rcb, width):
     bench = buffer(
         rng=seeded(),
         rcb=rcb,
@@ -76,6 +78,7 @@ def test_never_more_than_fits(rcb, largest):
         gap_rate=0.3,
         latency=(5, 400),
         reorder=True,
+        width=width,
     )
 
     async def test(bench):
@@ -189,9 +192,10 @@ def test_room_comes_back_with_the_first_beat(rcb, size, early):
     bench.run(test)
 
 
-def test_a_last_completion_counts_until_its_last_beat():
+@pytest.mark.parametrize("width", [64, 256])
+def test_a_last_completion_counts_until_its_last_beat(width):
     """Also if it does not end at a boundary."""
-    bench = buffer(manual=True)
+    bench = buffer(manual=True, width=width)
 
     async def test(bench):
         # 24 completions, 4 and 4: four more have room.
@@ -275,6 +279,26 @@ def test_whatever_ends_a_read_gives_its_room_back(answer):
             done += 4
             await bench.drain()
         assert not bench.unexpected
+
+    bench.run(test)
+
+
+def test_a_packet_without_an_end_counts_until_the_next_one():
+    """There is room for a read and one completion more."""
+    bench = Bench(
+        1, 2, timeout_cycles=64, quarantine_timeouts=1, capacity=10, width=256, manual=True
+    )
+
+    async def test(bench):
+        for _ in range(3):
+            job, request = await bench.ask(512)
+            bench.answer(bench_packets(request, 512))
+            await bench.until(lambda: bench.beats)
+            bench.sending.clear()
+            await bench.drain()
+            assert job.outcome == Outcome.COMPLETION_TIMEOUT
+            await bench.until(lambda: not bench.get(bench.dut.quarantined))
+            bench.beats.clear()
 
     bench.run(test)
 

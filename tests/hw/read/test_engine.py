@@ -13,7 +13,7 @@ from hw.records import Outcome
 from hw.seam import WIDTHS, completions_abut
 from tests.hw.helpers import seeded
 from tests.hw.read.completions import packet_of, smallest, split
-from tests.hw.read.engine_bench import RETIRES, Bench
+from tests.hw.read.engine_bench import PAGE, RETIRES, Bench
 
 
 @pytest.mark.parametrize(
@@ -328,10 +328,42 @@ def test_a_timeout_waits_for_no_stream(beats, width):
     assert len(late) == tags + 1 and max(late) <= (1 if completions_abut(width) else 2)
 
 
+@pytest.mark.parametrize("beats", [1, 2, 3, 8])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_waits_for_reads_that_end(beats, width):
+    """Each packet of a stream is its read's only one, and for each that ends another begins."""
+    tags, period, lost = 16, 16, 2
+    cycles = {"latency": (16, 16), "header_cycles": not completions_abut(width)}
+    bench = Bench(3, tags, timeout_cycles=tags * period, width=width, max_payload=512, **cycles)
+    bench.mutate = lambda request, packets: [] if request.address < PAGE else packets
+
+    async def test(bench):
+        for number in range(1 + lost):
+            bench.submit(0, 512 * number, 8, 512 * number)
+        await bench.until(lambda: bench.timed_out)
+        count, waits, job = 0, [], None
+        while len(bench.timed_out) <= lost:
+            if not bench.waiting[1] and len(bench.active[1]) < tags - lost - 3:
+                at = 512 * (count % 32)
+                bench.submit(1, 2 * PAGE + at, beats * bench.lanes, at)
+                count += 1
+            if job is None or job.retired:
+                job, asked = bench.submit(2, PAGE, 8, 8), bench.cycle
+            await bench.step()
+            if job.taken == bench.cycle - 1:
+                waits.append(job.taken - asked)
+        late = [(cycle - bench.timed_out[0]) % period for cycle in bench.timed_out]
+        assert max(waits) <= 3 and max(late) <= 2
+
+    bench.run(test)
+
+
 @pytest.mark.parametrize("width", [width for width in WIDTHS if completions_abut(width)])
 def test_a_full_stream(width):
-    """Jobs begin, and end, with every packet; nothing is told of too early, too late or twice."""
+    """Jobs begin, and end, with every packet; nothing is told of too early, too late or twice. A
+    tag is scanned each eight cycles."""
     knobs = {"rng": seeded(), "latency": (5, 60), "reorder": True, "max_payload": 64}
+    knobs["timeout_cycles"] = 8 * 32
     bench = Bench(4, 32, fetches=2, width=width, **knobs)
 
     async def test(bench):

@@ -344,15 +344,16 @@ def test_an_error_completion_ends_quarantine():
     bench.run(test)
 
 
+@pytest.mark.parametrize("width", [64, 256])
 @pytest.mark.parametrize("reuse", [False, True])
-def test_timeout_within_a_packet(reuse):
+def test_timeout_within_a_packet(reuse, width):
     """A packet stops in the middle; its rest comes late, or when its tag has another job."""
-    bench = Bench(1, 2, timeout_cycles=64, quarantine_timeouts=1, manual=True)
+    bench = Bench(1, 2, timeout_cycles=64, quarantine_timeouts=1, width=width, manual=True)
 
     async def test(bench):
         job, request = await bench.ask(64, 0x2000)
         bench.answer(smallest(request))
-        await bench.until(lambda: job.written == 16)
+        await bench.until(lambda: len(bench.beats) == 32 // bench.lanes)
         bench.gap_rate = 1
         await bench.drain()
         assert job.outcome == Outcome.COMPLETION_TIMEOUT and job.written == 32
