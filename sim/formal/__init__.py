@@ -26,7 +26,7 @@ from .shares import Shares
 from .solve import design
 from .space import AbuttingSpace, Space
 from .splitter import Pieces
-from .tags import AbuttingTags, Order, Tags
+from .tags import AbuttingTags, ExtendedTags, Order, Tags
 from .tickets import Tickets
 from .tokens import SentTokens
 
@@ -46,6 +46,7 @@ PROPERTIES: dict[str, Callable[[], Property]] = {
     "abutting-space": AbuttingSpace,
     "tags": Tags,
     "abutting-tags": AbuttingTags,
+    "extended-tags": ExtendedTags,
     "window": Window,
     "entries-256": Entries,
     "arbiter": Arbiter,

@@ -296,6 +296,14 @@ BUGS: dict[str, list[Edit]] = {
             "completed = one_hot(self.lookup_tag,",
         ),
     ),
+    "extended-tags": [
+        Edit(
+            "a tag that had been found is not offered when it may not be used any more",
+            "hw/read/tags.py",
+            "found & (extended | (self.free.p < FIVE_BIT_TAGS))",
+            "found",
+        ),
+    ],
     "order": [
         Edit(
             "a job retires when it has ended",

@@ -3,12 +3,14 @@
 
 from amaranth import *
 from amaranth.hdl import Assert, Assume
+from amaranth.utils import exact_log2
 
 from hw.read.tags import OrderQueues, TagStates
+from hw.seam import FIVE_BIT_TAGS
 
 from .property import Property
 
-__all__ = ["AbuttingTags", "Order", "Tags"]
+__all__ = ["AbuttingTags", "ExtendedTags", "Order", "Tags"]
 
 
 class Tags(Property):
@@ -22,19 +24,20 @@ class Tags(Property):
 
     ABUT = False
     depth = 4
+    TAGS = 16
 
     def __init__(self):
-        super().__init__(TagStates(16, abut=self.ABUT))
+        super().__init__(TagStates(self.TAGS, abut=self.ABUT))
 
     def _state(self, m):
-        block = self.block
-        tag = self.any(m, 4, "tag")
+        block, bits = self.block, exact_log2(self.TAGS)
+        tag = self.any(m, bits, "tag")
         owned, waiting, expected = Signal(), Signal(), Signal()
         taken, released, lookup = Signal(), Signal(), Signal()
         m.d.comb += [
             taken.eq(block.free.valid & block.free.ready & (block.free.payload == tag)),
-            released.eq(block.released.valid & (block.released.payload[:4] == tag)),
-            lookup.eq(block.lookup_tag[:4] == tag),
+            released.eq(block.released.valid & (block.released.payload[:bits] == tag)),
+            lookup.eq(block.lookup_tag[:bits] == tag),
             Assume(~(block.free.ready & (block.flush | block.ended | block.closed))),
             Assume(~released | (owned & ~waiting)),
             Assume(~(lookup & block.ended) | waiting),
@@ -54,15 +57,12 @@ class Tags(Property):
             m.d.sync += was_missing.eq(1)
         offered = block.free.valid & (block.free.payload == tag)
         usable = ~owned & ~expected
-        # Two groups of eight are searched in turn: at most three cycles until the next is found.
-        idle = self.waiting(m, usable & ~block.free.valid, 3)
         m.d.comb += [
             Assert(~offered | usable),
             Assert(block.waiting.bit_select(tag, 1) == waiting),
             Assert(block.quarantined.bit_select(tag, 1) == (expected & ~waiting)),
             Assert(~waiting | (expected & owned)),
-            Assert(block.free.payload < 16),
-            Assert(idle < 3),
+            Assert(block.free.payload < self.TAGS),
             # What is inside.
             Assert(self.inside("busy").bit_select(tag, 1) == owned),
         ]
@@ -72,10 +72,31 @@ class Tags(Property):
             block.quarantined.bit_select(tag, 1) & owned,
             offered & was_missing,
         )
+        self._offer(m, offered, usable)
 
     def _completed(self, m, tag, taken, expected):
         """Whether the tag is closed by the decoder of its own."""
         return Const(0)
+
+    def _offer(self, m, offered, usable):
+        # Two groups of eight are searched in turn: at most three cycles until the next is found.
+        idle = self.waiting(m, usable & ~self.block.free.valid, 3)
+        m.d.comb += Assert(idle < 3)
+
+
+class ExtendedTags(Tags):
+    """The same of more tags than five bits have: none of the others is offered without leave.
+
+    That no tag is forgotten is shown for fewer.
+    """
+
+    TAGS = 2 * FIVE_BIT_TAGS
+
+    def _offer(self, m, offered, usable):
+        extended = self.past(m, self.block.extended)
+        beyond = self.block.free.payload >= FIVE_BIT_TAGS
+        m.d.comb += Assert(~(self.block.free.valid & beyond) | extended)
+        self.cover(m, offered & beyond, offered & ~beyond & extended)
 
 
 class AbuttingTags(Tags):
