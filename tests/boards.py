@@ -12,7 +12,7 @@ from typing import Any
 
 from sim.board.session import Seam
 
-__all__ = ["BOARDS", "WIDE", "options"]
+__all__ = ["BOARDS", "STREAMS", "WIDE", "options"]
 
 #: What is not as in the default core, as `sim.compile.generated.obtain` takes it.
 BOARDS: dict[str, dict[str, Any]] = {
@@ -33,6 +33,9 @@ BOARDS: dict[str, dict[str, Any]] = {
 
 #: One that no program offers: without an adapter.
 WIDE: dict[str, Any] = {"seam": Seam(256, 128, 2048), "tags": 32, "clock_khz": 250_000}
+
+#: Another one: behind the second adapter.
+STREAMS: dict[str, Any] = {"block": "ultrascale_plus-256", "tags": 32, "clock_khz": 250_000}
 
 
 def options(name: str) -> tuple[str, ...]:

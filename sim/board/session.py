@@ -19,7 +19,7 @@ from peerdma import regs
 from .config_space import EXPRESS, MSI, ConfigSpace
 from .loader import Model
 
-__all__ = ["BASE", "EVENT", "Conditions", "Pauses", "Seam", "Session"]
+__all__ = ["BASE", "EVENT", "Conditions", "Pauses", "Seam", "Session", "Streams"]
 
 #: Bus address of the session's memory: below 4 GiB, so that requests have short headers.
 BASE = 0x1000_0000
@@ -41,6 +41,23 @@ class Seam(NamedTuple):
     #: completions that the block's receive buffer holds, and their payload in units of 16 bytes
     completion_headers: int = 36
     completion_credits: int = 461
+
+
+class Streams(NamedTuple):
+    """A core behind the adapter of UltraScale or UltraScale+, and the PCIe block."""
+
+    #: key of `hw.pcie.adapters.ADAPTERS`
+    name: str
+    #: as of `Seam`
+    completion_headers: int
+    completion_credits: int
+    #: at 256 bits, completions may begin in the middle of a beat
+    straddle: bool = True
+
+    @property
+    def width(self) -> int:
+        """Bits of a beat."""
+        return int(self.name.rsplit("-", 1)[1])
 
 
 @dataclass(frozen=True)
@@ -93,6 +110,8 @@ class Conditions:
         Number of reads in flight, if not the default core's; the model has to be of such a core.
     seam : Seam, optional
         The core has no adapter; the model has to be of such a core.
+    streams : Streams, optional
+        The core is behind such an adapter; the model has to be of such a core.
     """
 
     clock_khz: int = 125_000
@@ -122,6 +141,12 @@ class Conditions:
     discard_lag: int = 1
     tags: int | None = None
     seam: Seam | None = None
+    streams: Streams | None = None
+
+    @property
+    def wide(self) -> Seam | Streams | None:
+        """What the core has in place of the 7-series block, if anything."""
+        return self.seam or self.streams
 
     def options(self) -> str:
         """What of it is the native model's, as its "key=value" lines."""
@@ -153,8 +178,12 @@ class Conditions:
         lines["link_speed"] = self.speed
         if self.seam:
             lines["seam_width"] = self.seam.width
-            lines["completion_headers"] = self.seam.completion_headers
-            lines["completion_credits"] = self.seam.completion_credits
+        if self.streams:
+            lines["streams"] = self.streams.name
+            lines["straddle"] = int(self.streams.straddle)
+        if self.wide:
+            lines["completion_headers"] = self.wide.completion_headers
+            lines["completion_credits"] = self.wide.completion_credits
         lines["nonposted_headers"] = self.nonposted
         if self.transmit_buffers:
             lines["transmit_buffers"] = self.transmit_buffers

@@ -23,10 +23,9 @@ from hw.seam import Block, SeamSignature
 from peerdma import regs
 from sim.board.session import Seam
 
-__all__ = ["block_of", "ports_header", "verilog_of_attached"]
+from .front_end import Pin, front_end
 
-#: Bits of what the C++ of a port is.
-_DWORD, _LONG = 32, 64
+__all__ = ["block_of", "front_end_of_seam", "verilog_of_attached"]
 
 
 class _Port(NamedTuple):
@@ -48,35 +47,20 @@ def verilog_of_attached(config: CoreConfig, seam: Seam) -> str:
     return verilog.convert(top, name=MODULE_NAME, ports=top.ports, emit_src=False)
 
 
-def ports_header(seam: Seam) -> str:
+def front_end_of_seam(seam: Seam) -> str:
     """C++ that copies the seam's fields to a compiled core's ports and back."""
     signature = SeamSignature(block_of(seam))
-    ports = list(_ports(signature, signature.create()))
-    drive = "".join(_copy(port, seam.width) for port in ports if port.to_core)
-    sample = "".join(_copy(port, seam.width) for port in ports if not port.to_core)
-    return (
-        "// Generated from hw/seam.py\n"
-        '#pragma once\n#include "seam.h"\nnamespace peerdma {\n'
-        f"constexpr unsigned kSeamWidth = {seam.width};\n"
-        f"template <class Core> void drive(Core &core, const SeamPorts &seam) {{\n{drive}}}\n"
-        f"template <class Core> void sample(const Core &core, SeamPorts &seam) {{\n{sample}}}\n"
-        "}\n"
+    body = (
+        "    template <class... Others>\n"
+        "    FrontEnd(const Options &options, Others &...others)\n"
+        "        : SeamBlock(options, others...) {\n"
+        f"        require({seam.width});\n    }}\n"
     )
-
-
-def _copy(port: _Port, width: int) -> str:
-    core, seam = f"core.{port.name}", f"seam.{port.path}"
-    if not port.path.endswith(".data"):
-        pair = (core, seam) if port.to_core else (seam, core)
-    elif width > _LONG:
-        lanes = [(f"{core}[{lane}]", f"{seam}[{lane}]") for lane in range(width // _DWORD)]
-        ways = lanes if port.to_core else [(there, here) for here, there in lanes]
-        return "".join(f"    {to} = {of};\n" for to, of in ways)
-    elif port.to_core:
-        pair = (core, f"uint64_t({seam}[1]) << {_DWORD} | {seam}[0]")
-    else:
-        return f"    {seam}[0] = {core};\n    {seam}[1] = {core} >> {_DWORD};\n"
-    return f"    {pair[0]} = {pair[1]};\n"
+    pins = (
+        Pin(port.name, port.path, seam.width, port.to_core, port.path.endswith(".data"))
+        for port in _ports(signature, signature.create())
+    )
+    return front_end("hw/seam.py", "SeamBlock", "seam.h", body, pins)
 
 
 def block_of(seam: Seam) -> Block:

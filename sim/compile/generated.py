@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .front_end import HEADER
 from .tools import ROOT, BuildError, cached, digest_of, find_verilator, run_tool, say
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def obtain(
     plain: bool = False,
     waves: bool = False,
     seam: Seam | None = None,
+    block: str | None = None,
     **numbers: int | None,
 ) -> GeneratedCore:
     """The core, by default the default one, which can have been brought along.
@@ -89,6 +91,8 @@ def obtain(
         Waveforms can be written, at the cost of speed; see `sim.compile.waves`.
     seam : Seam, optional
         Without an adapter of a PCIe block; see `sim.compile.attached`.
+    block : str, optional
+        Behind another adapter than the 7 series'; a key of `hw.pcie.adapters.ADAPTERS`.
     **numbers
         Those of `hw.core.CoreConfig` that are to be others: channels, tags, bytes of card RAM,
         clock, launch queues; None is its own. The completion timeout is an input of the core.
@@ -98,8 +102,9 @@ def obtain(
     BuildError
     """
     others = {name: value for name, value in numbers.items() if value is not None}
-    brought = None if user or others or plain or waves or seam else _brought()
-    return brought or _known(user, others, plain, waves, seam)
+    which = seam or block or "series7"
+    brought = None if user or others or plain or waves or which != "series7" else _brought()
+    return brought or _known(user, others, plain, waves, which)
 
 
 @cache
@@ -161,15 +166,15 @@ def _brought() -> GeneratedCore | None:
 
 
 def _known(
-    user: str | None, others: dict[str, int], plain: bool, waves: bool, seam: Seam | None
+    user: str | None, others: dict[str, int], plain: bool, waves: bool, block: str | Seam
 ) -> GeneratedCore:
     """The core, if it is known which one it is without Amaranth, whose import takes the longest."""
     if user and not user.isidentifier():
-        return _generate(user, others, plain, waves, seam)  # of a file that is none of ours
-    wanted = repr((user, sorted(others.items()), plain, waves, seam))
+        return _generate(user, others, plain, waves, block)  # of a file that is none of ours
+    wanted = repr((user, sorted(others.items()), plain, waves, block))
 
     def make(at: Path) -> None:
-        core = _generate(user, others, plain, waves, seam)
+        core = _generate(user, others, plain, waves, block)
         about = {**asdict(core), "classes": core.classes.parent.name, "runtime": str(core.runtime)}
         (at / "core.json").write_text(json.dumps(about))
 
@@ -179,7 +184,7 @@ def _known(
     classes = known.parent / about.pop("classes") / "classes"
     runtime = Path(about.pop("runtime"))
     if not classes.is_dir() or not runtime.is_dir():
-        return _generate(user, others, plain, waves, seam)
+        return _generate(user, others, plain, waves, block)
     return GeneratedCore(classes, runtime, **about)
 
 
@@ -197,11 +202,12 @@ def _generate(
     others: dict[str, int],
     plain: bool,
     waves: bool,
-    seam: Seam | None = None,
+    block: str | Seam = "series7",
 ) -> GeneratedCore:
     try:
         from hw.core import CoreConfig
-        from hw.endpoint import DEFAULT_ADAPTER, MODULE_NAME, user_ports
+        from hw.endpoint import MODULE_NAME, user_ports
+        from hw.pcie.adapters import ADAPTERS
         from hw.stream.user_blocks import find
 
         from .attached import block_of
@@ -214,7 +220,7 @@ def _generate(
     try:
         chosen = {"user": find("none" if plain else user)} if user or plain else {}
         config = CoreConfig(extension=not plain, **chosen, **others)
-        config.require(block_of(seam) if seam else DEFAULT_ADAPTER.block)
+        config.require(ADAPTERS[block].block if isinstance(block, str) else block_of(block))
     except ValueError as error:
         raise BuildError(str(error)) from error
     if user_ports(config):
@@ -222,12 +228,16 @@ def _generate(
             f"nothing in the simulated board is connected to the ports of the user block {user}: "
             "name a file with your logic instead (--user FILE.v)"
         )
-    verilog, flags = verilog_of(config, seam or "series7"), list(_VERILATE)
+    verilog, flags = verilog_of(config, block), list(_VERILATE)
     header = ""
-    if seam:
-        from .attached import ports_header
+    if not isinstance(block, str):
+        from .attached import front_end_of_seam
 
-        header = ports_header(seam)
+        header = front_end_of_seam(block)
+    elif block != "series7":
+        from .streams import front_end_of_streams
+
+        header = front_end_of_streams(block)
     if waves:
         from .waves import TRACE, readable
 
@@ -243,7 +253,7 @@ def _generate(
         command = [str(home / "bin" / "verilator"), *flags, "-Wno-fatal"]
         run_tool([*command, "--top-module", MODULE_NAME, "--Mdir", "classes", source], at)
         if header:
-            (at / "classes" / "seam_ports.h").write_text(header)
+            (at / "classes" / HEADER).write_text(header)
 
     place = cached(f"classes-{digest}", make)
     return GeneratedCore(place / "classes", home / "include", config.clock_khz, waves, digest)

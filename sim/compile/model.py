@@ -20,6 +20,7 @@ def compiled(
     plain: bool = False,
     waves: bool = False,
     seam: Seam | None = None,
+    block: str | None = None,
     compiler: Compiler | None = None,
     **numbers: int | None,
 ) -> Model:
@@ -32,5 +33,5 @@ def compiled(
     ------
     BuildError
     """
-    core = obtain(user, plain=plain, waves=waves, seam=seam, **numbers)
+    core = obtain(user, plain=plain, waves=waves, seam=seam, block=block, **numbers)
     return Model(compile_board(core, compiler), core.clock_khz, configuration_space())

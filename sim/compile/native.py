@@ -35,6 +35,7 @@ _LINK_SOURCES = (
     "tlp",
     "trace",
     "trn",
+    "ultrascale",
 )
 _BOARD_SOURCES = (
     "capi",

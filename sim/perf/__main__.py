@@ -3,9 +3,11 @@
 
     .venv/bin/python -m sim.perf [--out DIR]
     .venv/bin/python -m sim.perf --width BITS --link LINK [--headers N ...]
+    .venv/bin/python -m sim.perf --block NAME --link LINK
 
 Ends with status 1 if a target is missed in another way than `sim.perf.accepted` says. With --width
-it measures a core without an adapter of a PCIe block, for which there are no targets.
+it measures a core without an adapter of a PCIe block, with --block one behind the adapter of
+UltraScale or UltraScale+; there are no targets for either.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from .figure import Figure, Job
 from .figures import jobs, times
 from .report import summary
 from .report import table as table_of
-from .wide import ROOMS, Row, measure, rows, table, usual
+from .wide import ROOMS, Row, measure, rows, seams, streams, table, usual
 
 
 def _say(text: str) -> None:
@@ -53,8 +55,10 @@ def _measure(work: list[Job]) -> list[Figure]:
 
 def _measure_wide(work: list[Conditions]) -> str:
     compile_ideal()
-    for tags, clock, seam in dict.fromkeys((one.tags, one.clock_khz, one.seam) for one in work):
-        compiled(tags=tags, clock_khz=clock, seam=seam)
+    for tags, clock, seam, block in dict.fromkeys(
+        (one.tags, one.clock_khz, one.seam, one.streams and one.streams.name) for one in work
+    ):
+        compiled(tags=tags, clock_khz=clock, seam=seam, block=block)
     found: list[Row] = []
     took: list[Figure] = []
     with ProcessPoolExecutor(os.cpu_count()) as pool:
@@ -77,17 +81,23 @@ def main() -> int:
                         help="where the files go (build/perf)")  # fmt: skip
     parser.add_argument("--width", type=int, choices=(64, 128, 256), metavar="BITS",
                         help="a core without an adapter: 64, 128 or 256 bits")  # fmt: skip
+    parser.add_argument("--block", metavar="NAME",
+                        help="a core behind this one's adapter: ultrascale_plus-256")  # fmt: skip
     parser.add_argument("--link", metavar="LINK", help="of that core: gen1x1 to gen3x8")
     parser.add_argument("--headers", type=int, nargs="+", choices=ROOMS, default=[128], metavar="N",
                         help="completions its block holds: 36, 64, 128, 256 (128)")  # fmt: skip
     arguments = parser.parse_args()
     out = arguments.out
-    if (arguments.width is None) != (arguments.link is None):
-        parser.error("--width and --link belong together")
+    kinds = [name for name in ("width", "block") if getattr(arguments, name) is not None]
+    if len(kinds) != (arguments.link is not None):
+        parser.error("--link belongs to one of --width and --block")
     try:
-        if arguments.width:
-            work = list(rows(arguments.link, arguments.width, arguments.headers))
-            print(_measure_wide(work), end="")
+        if arguments.link:
+            if arguments.block:
+                blocks = streams(arguments.block)
+            else:
+                blocks = seams(arguments.width, arguments.headers)
+            print(_measure_wide(list(rows(arguments.link, blocks))), end="")
             return 0
     except ValueError as error:
         parser.error(str(error))

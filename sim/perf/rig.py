@@ -103,6 +103,7 @@ class Rig:
                 h2c=channels,
                 c2h=channels,
                 seam=conditions.seam,
+                block=conditions.streams and conditions.streams.name,
             ),
             conditions,
             RING_BYTES + 2 * nbytes,
@@ -114,8 +115,8 @@ class Rig:
         source[:] = np.random.default_rng(1).integers(0, 256, nbytes, np.uint8)
         ring = self.session.memory[:RING_BYTES].view(DESCRIPTOR)
         self._driver = Xdma(self.session, ring, BASE, None)
-        self._seam = conditions.seam
-        if self._seam:
+        self._seam, self._streams = conditions.seam, conditions.streams
+        if conditions.wide:
             # What is under way after reset is for a slower link.
             Bank(self.session, EXTENSION).write("reads", 0)
 
@@ -312,7 +313,7 @@ class Rig:
             cycle, nbytes = int(match["cycle"]), int(match["len"])
             if cycle < begin:
                 continue
-            beats = self._beats(0 if match["kind"] == "MRd" else nbytes)
+            beats = self._beats(match["kind"], 0 if match["kind"] == "MRd" else nbytes)
             tlp = Tlp(
                 cycle,
                 f"{match['way']} {match['kind']}",
@@ -327,8 +328,11 @@ class Rig:
             found.append(tlp._replace(end=cycle + beats) if down else tlp)
         return found
 
-    def _beats(self, nbytes: int) -> int:
-        """Of so much payload: with a header of three dwords before it, or none at the seam."""
+    def _beats(self, kind: str, nbytes: int) -> int:
+        """Of so much payload, with what is before it: at the seam that is nothing."""
         if self._seam:
             return max(-(-nbytes // (self._seam.width // 8)), 1)
+        if self._streams:
+            descriptor = 12 if kind == "CplD" else 16
+            return -(-(descriptor + nbytes) // (self._streams.width // 8))
         return -(-(12 + nbytes) // 8)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...seam import Block
 
-__all__ = ["ULTRASCALE", "ULTRASCALE_PLUS", "Family"]
+__all__ = ["FAMILIES", "ULTRASCALE", "ULTRASCALE_PLUS", "Family"]
 
 #: Bytes of a unit of data credit.
 _CREDIT_BYTES = 16
@@ -120,3 +120,4 @@ ULTRASCALE_PLUS = Family(
     management_address=10,
     express_capability=0x70,
 )
+FAMILIES = {family.name: family for family in (ULTRASCALE, ULTRASCALE_PLUS)}

@@ -22,23 +22,18 @@ constexpr uint16_t kCorrectableDetected = 1 << 0, kNonFatalDetected = 1 << 1;
 }  // namespace
 
 Block::Block(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
-             Trace &trace)
-    : options_(options), config_(config), link_(link), log_(log), root_(root), trace_(trace),
-      random_(options.block_seed) {}
+             Trace &trace, unsigned ports)
+    : options_(options), config_(config), link_(link), log_(log), inbound_(ports),
+      outbound_(ports), root_(root), trace_(trace), random_(options.block_seed) {}
 
 void Block::reset(bool link_up) {
-    transmit_.clear();
-    received_.clear();
-    current_.reset();
-    shown_ = false;
-    completion_headers_ = completion_credits_ = gap_left_ = 0;
-    non_posted_left_ = kNonPostedAfterHold;
+    for (Inbound &port : inbound_) port = Inbound(), port.pause_left = options_.receive_pause;
+    for (Outbound &port : outbound_) port = Outbound(), port.pause_left = options_.transmit_pause;
+    completion_headers_ = completion_credits_ = 0;
+    nonposted_left_ = kNonPostedAfterHold;
     link_up_ = link_up;
     bus_master_ = interrupt_taken_ = false;
     late_.assign(options_.buffer_lag, options_.transmit_buffers);
-    received_beats_ = sent_beats_ = 0;
-    receive_pause_left_ = options_.receive_pause;
-    transmit_pause_left_ = options_.transmit_pause;
     open_tag_.reset();
     offer_room();
 }
@@ -49,17 +44,23 @@ void Block::refresh() {
 }
 
 void Block::step(const Signs &signs) {
-    take_received(signs);
+    if (signs.nonposted_ok) nonposted_left_ = kNonPostedAfterHold;
+    nonposted_left_ += signs.nonposted_more;
+    for (unsigned port = 0; port < inbound_.size(); port++)
+        take_received(inbound_[port], signs.takes[port], signs.nonposted_ok);
     if (signs.timed_out) config_.report_device_status(kNonFatalDetected);
     if (signs.unexpected) config_.report_device_status(kCorrectableDetected);
     config_.set_transactions_pending(signs.reads_pending);
     link_.advance();
     root_.advance();
-    if (gap_left_)
-        gap_left_--;
-    else if (!current_ && !received_.empty())
-        choose_received();
-    present();
+    for (Inbound &port : inbound_) {
+        if (port.gap_left)
+            port.gap_left--;
+        else if (!port.current && !port.waiting.empty())
+            choose_received(port);
+        join(port);
+        present(port);
+    }
     offer_room();
     if (trace_.captures()) capture();
 }
@@ -78,25 +79,31 @@ void Block::capture() {
 // Transmit -----------------------------------------------------------------------------------
 
 void Block::offer_room() {
-    bool within = !transmit_.empty();
-    unsigned used = link_.transmit_buffers_used() + within;
-    late_.push_back(options_.transmit_buffers - std::min(used, options_.transmit_buffers));
+    unsigned taken = used() + !outbound_[0].words.empty();
+    late_.push_back(options_.transmit_buffers - std::min(taken, options_.transmit_buffers));
     free_ = late_.front();
     late_.pop_front();
-    takes_ = link_up_ && (room() || within);
-    if (options_.transmit_stall > 0)
-        takes_ &= !std::bernoulli_distribution(options_.transmit_stall)(random_);
-    if (within && transmit_pause_left_ && sent_beats_ >= options_.transmit_pause_after) {
-        transmit_pause_left_--;
-        pauses_.long_transmit++;
-        takes_ = false;
-    }
-    pauses_.in_sent += within && !takes_;
+    for (Outbound &port : outbound_) offer_beat(port);
     uint64_t now = link_.cycle();
     posted_headers_ = link_.posted().headers_left(now, kPostedHeaders);
     posted_data_ = link_.posted().data_left(now, kPostedData);
     nonposted_headers_ = link_.nonposted().headers_left(now, kNonPostedHeaders);
     nonposted_data_ = link_.nonposted().data_left(now, kNonPostedHeaders);
+}
+
+void Block::offer_beat(Outbound &port) {
+    bool within = !port.words.empty();
+    // What the host has asked for does not wait for what the core asks for.
+    unsigned taken = &port == &outbound_[0] ? used() : port.held;
+    port.takes = link_up_ && (taken < options_.transmit_buffers || within);
+    if (options_.transmit_stall > 0)
+        port.takes &= !std::bernoulli_distribution(options_.transmit_stall)(random_);
+    if (within && port.pause_left && port.beats >= options_.transmit_pause_after) {
+        port.pause_left--;
+        pauses_.long_transmit++;
+        port.takes = false;
+    }
+    pauses_.in_sent += within && !port.takes;
 }
 
 bool Block::send(Words words) {
@@ -117,7 +124,7 @@ bool Block::send(Words words) {
             return true;
         }
         trace_(link_.cycle(), true, words, lags ? "dropped: Bus Master Enable fell" : "");
-        if (!lags) link_.send_up({Upstream::Packet, 0, words});
+        if (!lags) forward(std::move(words));
         return false;
     }
     trace_(link_.cycle(), true, words, wrong.c_str());
@@ -144,7 +151,7 @@ void Block::discard(const Words &words) {
 void Block::take_interrupt(bool asked, bool msi, unsigned number, bool assert) {
     asked &= link_up_;
     if (!asked || !interrupt_taken_) {
-        interrupt_taken_ = asked && room();
+        interrupt_taken_ = asked && link_takes();
         return;
     }
     interrupt_taken_ = false;
@@ -195,24 +202,37 @@ void Block::receive(Downstream &&packet) {
     }
     bool request = packet.kind != Kind::Completion;
     trace_(link_.cycle(), false, packet.words, "", request ? packet.bar : -1);
-    received_.push_back(std::move(packet));
+    inbound_[request ? inbound_.size() - 1 : 0].waiting.push_back(std::move(packet));
 }
 
-void Block::take_received(const Signs &signs) {
-    if (signs.nonposted_ok) non_posted_left_ = kNonPostedAfterHold;
-    if (!shown_ || !signs.takes) return;
-    received_beats_++;
-    if (++beat_ < shape_.beats) return;
-    if (current_->kind == Kind::Completion) {
-        count_interleaved(*current_);
-        completion_headers_--;
-        completion_credits_ -= data_credits(*current_);
-    } else if (current_->kind == Kind::MemoryRead && !signs.nonposted_ok) {
-        non_posted_left_--;
+void Block::take_received(Inbound &port, bool takes, bool nonposted_ok) {
+    if (!port.shown || !takes) return;
+    port.shown = false;
+    port.beats++;
+    if (++port.beat < port.shape.beats) return;
+    deliver(*port.current, nonposted_ok);
+    if (port.next) {
+        port.shape = shape(*port.next, true);
+        port.beat = 1;
+        port.joined = true;
+        port.current = std::move(port.next);
+        port.next.reset();
+        if (port.shape.beats > 1) return;
+        deliver(*port.current, nonposted_ok);
     }
-    root_.delivered(*current_);
-    current_.reset();
-    gap_left_ = std::max(options_.tlp_gap, shape_.gap);
+    port.current.reset();
+    port.gap_left = std::max(options_.tlp_gap, port.shape.gap);
+}
+
+void Block::deliver(const Downstream &packet, bool nonposted_ok) {
+    if (packet.kind == Kind::Completion) {
+        count_interleaved(packet);
+        completion_headers_--;
+        completion_credits_ -= data_credits(packet);
+    } else if (packet.kind == Kind::MemoryRead && !nonposted_ok) {
+        nonposted_left_--;
+    }
+    root_.delivered(packet);
 }
 
 void Block::count_interleaved(const Downstream &packet) {
@@ -222,29 +242,39 @@ void Block::count_interleaved(const Downstream &packet) {
     if (!packet.final) open_tag_ = tag;
 }
 
-void Block::choose_received() {
+void Block::choose_received(Inbound &port) {
     // Posted requests and completions pass a non-posted request that the core holds back.
-    for (auto packet = received_.begin(); packet != received_.end(); ++packet) {
-        if (packet->kind == Kind::MemoryRead && !non_posted_left_) continue;
-        current_ = std::move(*packet);
-        received_.erase(packet);
-        shape_ = shape(*current_);
-        beat_ = 0;
+    for (auto packet = port.waiting.begin(); packet != port.waiting.end(); ++packet) {
+        if (packet->kind == Kind::MemoryRead && !nonposted_left_) continue;
+        port.current = std::move(*packet);
+        port.waiting.erase(packet);
+        port.shape = shape(*port.current, false);
+        port.beat = 0;
+        port.joined = false;
         return;
     }
 }
 
-void Block::present() {
+// A beat that the core has been shown stays as it is.
+void Block::join(Inbound &port) {
+    if (!port.current || port.shown || port.next || port.waiting.empty()) return;
+    if (!port.last() || !port.shape.shares || options_.tlp_gap) return;
+    port.next = std::move(port.waiting.front());
+    port.waiting.pop_front();
+}
+
+void Block::present(Inbound &port) {
+    if (port.shown) return;
     bool idle = options_.beat_idle > 0 &&
                 std::bernoulli_distribution(options_.beat_idle)(random_);
-    bool within = current_ && beat_;
-    if (within && receive_pause_left_ && received_beats_ >= options_.receive_pause_after) {
-        receive_pause_left_--;
+    bool within = port.current && port.beat;
+    if (within && port.pause_left && port.beats >= options_.receive_pause_after) {
+        port.pause_left--;
         pauses_.long_receive++;
         idle = true;
     }
     pauses_.in_received += idle && within;
-    shown_ = current_ && !idle;
+    port.shown = port.current && !idle;
 }
 
 }  // namespace peerdma

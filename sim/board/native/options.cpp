@@ -44,6 +44,8 @@ Options Options::parse(const std::string &text) {
         {"completion_boundary", integer(o.completion_boundary)},
         {"completion_bytes", integer(o.completion_bytes)},
         {"seam_width", integer(o.seam_width)},
+        {"streams", string(o.streams)},
+        {"straddle", integer(o.straddle)},
         {"transmit_buffers", integer(o.transmit_buffers)},
         {"completion_headers", integer(o.completion_headers)},
         {"completion_credits", integer(o.completion_credits)},

@@ -33,13 +33,15 @@ struct Options {
     unsigned completion_boundary = 64;
     unsigned completion_bytes = 512;  // most payload of one completion, if MPS allows
     unsigned seam_width = 0;  // bits of a beat of a core without an adapter; 0: it has one
+    std::string streams;      // a block with AXI4-Streams, as hw/pcie/adapters.py names it
+    bool straddle = true;     // it lets completions begin in the middle of a beat of 256 bits
     unsigned transmit_buffers = kTransmitBuffers;
     // What the receive buffer holds of completions; credits of 16 bytes.
     unsigned completion_headers = kCompletionHeaders, completion_credits = kCompletionCredits;
     unsigned tlp_gap = 0;   // idle cycles between two received TLPs
     double beat_idle = 0;   // probability, per cycle, that there is no received beat, even in a TLP
-    unsigned buffer_lag = 0;    // cycles by which trntbufav is late
-    unsigned discard_lag = 1;   // cycles from the last beat of a TLP to trnterrdrop, at least 1
+    unsigned buffer_lag = 0;    // cycles by which the count of free ones is late
+    unsigned discard_lag = 1;   // cycles from a TLP's last beat until it is said, at least 1
     double transmit_stall = 0;  // probability, per cycle, that the block takes no beat
     // One long pause in either direction, within a TLP: for so many cycles, behind so many beats.
     uint64_t receive_pause = 0, receive_pause_after = 0;

@@ -2,37 +2,27 @@
 #include "rtl.h"
 
 #include <stdexcept>
-#include <string>
 
 #include "Vpeerdma_core.h"
 #ifdef PEERDMA_WAVES
 #include "verilated_fst_c.h"
 #endif
-// Made together with a core without an adapter, by sim/compile/attached.py.
-#if __has_include("seam_ports.h")
-#include "seam_ports.h"
+// Made together with a core that is not behind the adapter of the 7 series, by sim/compile.
+#if __has_include("front_end.h")
+#include "front_end.h"
 #else
 #include "trn.h"
+namespace peerdma {
+using FrontEnd = TrnBlock;
+}
 #endif
 
 namespace peerdma {
 
-#if __has_include("seam_ports.h")
-using FrontEnd = SeamBlock;
-#else
-using FrontEnd = TrnBlock;
-#endif
-
 struct Rtl::Parts {
     Parts(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
           Trace &trace)
-        : block(options, config, link, root, log, trace) {
-#if __has_include("seam_ports.h")
-        if (options.seam_width != kSeamWidth)
-            throw std::invalid_argument("seam_width: this core has " +
-                                        std::to_string(kSeamWidth) + " bits at the seam");
-#endif
-    }
+        : block(options, config, link, root, log, trace) {}
 
     VerilatedContext context;
     // Without a name, so that paths in waveforms are those of the benches.

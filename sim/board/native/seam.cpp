@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 
 namespace peerdma {
@@ -82,6 +83,12 @@ SeamBlock::SeamBlock(const Options &options, ConfigSpace &config, Link &link, Ro
     reset(false);
 }
 
+void SeamBlock::require(unsigned width) const {
+    if (options_.seam_width != width)
+        throw std::invalid_argument("seam_width: this core has " + std::to_string(width) +
+                                    " bits at the seam");
+}
+
 void SeamBlock::reset(bool link_up) {
     requests_ = {}, completions_ = {};
     sent_.clear();
@@ -113,11 +120,11 @@ void SeamBlock::refresh() {
 
 void SeamBlock::edge(const SeamPorts &core) {
     if (take(core.requester, pins_.requester.ready, requests_)) {
-        bool dropped = send(std::exchange(transmit_, {}));
+        bool dropped = send(std::exchange(out_.words, {}));
         if (requests_.header.write) sent_.push_back({requests_.header.token, dropped});
     }
     if (take(core.completion, pins_.completion.ready, completions_))
-        send(std::exchange(transmit_, {}));
+        send(std::exchange(out_.words, {}));
     const SeamPorts::Interrupt &interrupt = core.interrupt.payload;
     take_interrupt(core.interrupt.valid, interrupt.msi, interrupt.msi ? interrupt.vector : 0,
                    interrupt.asserted);
@@ -125,7 +132,7 @@ void SeamBlock::edge(const SeamPorts &core) {
             core.reads_pending;
     bool takes = shown() && (shown()->kind == Kind::Completion || core.target.ready);
     if (takes) check_inbound();
-    step({takes, bool(core.target_np_ok), bool(core.timed_out), bool(core.unexpected),
+    step({{takes}, bool(core.target_np_ok), 0, bool(core.timed_out), bool(core.unexpected),
           bool(core.reads_pending)});
     show();
 }
@@ -137,7 +144,7 @@ void SeamBlock::error(const char *what) {
 
 // Of the core --------------------------------------------------------------------------------
 
-// True if the beat was a packet's last one, whose dwords are in transmit_ then.
+// True if the beat was a packet's last one, whose dwords are in out_.words then.
 template <class Header>
 bool SeamBlock::take(const SeamStream<SeamBeat<Header>> &port, bool ready,
                      Outbound<Header> &state) {
@@ -154,11 +161,11 @@ bool SeamBlock::take(const SeamStream<SeamBeat<Header>> &port, bool ready,
     state.header = beat.header;
     state.offered = !ready;
     if (!ready) return false;
-    sent_beats_++;
-    if (first) transmit_ = header_words(beat.header, options_.requester_id);
+    out_.beats++;
+    if (first) out_.words = header_words(beat.header, options_.requester_id);
     size_t payload = payload_of(beat.header), begin = state.beats++ * lanes_;
     for (size_t lane = 0; lane < lanes_ && begin + lane < payload; lane++)
-        transmit_.push_back(__builtin_bswap32(beat.data[lane]));
+        out_.words.push_back(__builtin_bswap32(beat.data[lane]));
     if (beat.last != (state.beats == beats(payload, lanes_)))
         error("a packet of the core is not as long as its header says");
     if (!beat.last) return false;
@@ -169,8 +176,9 @@ bool SeamBlock::take(const SeamStream<SeamBeat<Header>> &port, bool ready,
 void SeamBlock::show() {
     // A first beat has to be offered for a cycle before it is taken. Completions come first.
     bool completion = completions_.beats || (!requests_.beats && completions_.offered);
-    pins_.completion.ready = takes_ && completion;
-    pins_.requester.ready = takes_ && !completion && (requests_.beats || requests_.offered);
+    pins_.completion.ready = out_.takes && completion;
+    pins_.requester.ready =
+        out_.takes && !completion && (requests_.beats || requests_.offered);
     pins_.sent.valid = !sent_.empty();
     if (pins_.sent.valid) {
         pins_.sent.payload = sent_.front();
@@ -180,13 +188,13 @@ void SeamBlock::show() {
     pins_.link.np_headers = std::min(nonposted_headers_, kMostCredits);
     pins_.link.read_room = free_ > 0;
     pins_.link.write_room =
-        free_ > 1 && link_.waiting_up() + !transmit_.empty() < kWaiting;
+        free_ > 1 && link_.waiting_up() + !out_.words.empty() < kWaiting;
     show_received();
 }
 
 // To the core --------------------------------------------------------------------------------
 
-Block::Shape SeamBlock::shape(const Downstream &packet) const {
+Block::Shape SeamBlock::shape(const Downstream &packet, bool) const {
     size_t count = beats(Header::parse(packet.words).payload_dws(), lanes_);
     bool narrow = packet.kind != Kind::Completion && lanes_ == kBusLanes;
     return {count, count == 1 || narrow};

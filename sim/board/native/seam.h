@@ -96,6 +96,9 @@ public:
     void reset(bool link_up) override;
     void refresh() override;
 
+    // Throws std::invalid_argument unless the options are for this width.
+    void require(unsigned width) const;
+
     // Beats with so many dwords of payload.
     static size_t beats(size_t dwords, size_t lanes) {
         return dwords ? (dwords + lanes - 1) / lanes : 1;
@@ -114,7 +117,7 @@ private:
         Header header;
     };
 
-    Shape shape(const Downstream &packet) const override;
+    Shape shape(const Downstream &packet, bool joins) const override;
     template <class Header>
     bool take(const SeamStream<SeamBeat<Header>> &port, bool ready, Outbound<Header> &state);
     void check_inbound();

@@ -8,8 +8,8 @@ namespace peerdma {
 TrnBlock::TrnBlock(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
                    Trace &trace)
     : Block(options, config, link, root, log, trace) {
-    if (options.seam_width)
-        throw std::invalid_argument("seam_width: this core is behind the adapter of the 7 series");
+    if (options.seam_width || !options.streams.empty())
+        throw std::invalid_argument("this core is behind the adapter of the 7 series");
     reset(false);
 }
 
@@ -45,31 +45,31 @@ void TrnBlock::edge(const Outputs &core) {
     take_interrupt(!core.cfginterruptn, config_.msi_enabled(), core.cfginterruptdi,
                    !core.cfginterruptassertn);
     asks_ = core.trntsrcrdy || !core.cfginterruptn || !core.cfgtrnpendingn;
-    step({bool(core.trnrdstrdy), bool(core.trnrnpok), !core.cfgerrcpltimeoutn,
+    step({{bool(core.trnrdstrdy)}, bool(core.trnrnpok), 0, !core.cfgerrcpltimeoutn,
           !core.cfgerrcplunexpectn, !core.cfgtrnpendingn});
     show();
 }
 
 void TrnBlock::take_transmit(const Outputs &core) {
     if (!core.trntsrcrdy || !pins_.trntdstrdy) return;
-    if (core.trntsof != transmit_.empty() || core.trntsrcdsc || core.trnterrfwd) {
+    if (core.trntsof != out_.words.empty() || core.trntsrcdsc || core.trnterrfwd) {
         errors_++;
         log_("error: cycle %llu: transmit beat %zu of a TLP has sof=%u dsc=%u errfwd=%u",
-             (unsigned long long)link_.cycle(), transmit_.size() / 2, core.trntsof,
+             (unsigned long long)link_.cycle(), out_.words.size() / 2, core.trntsof,
              core.trntsrcdsc, core.trnterrfwd);
-        transmit_.clear();
+        out_.words.clear();
         return;
     }
-    sent_beats_++;
-    transmit_.push_back(core.trntd >> 32);
-    if (!core.trnteof || core.trntrem) transmit_.push_back(uint32_t(core.trntd));
-    if (core.trnteof && send(std::exchange(transmit_, {})))
+    out_.beats++;
+    out_.words.push_back(core.trntd >> 32);
+    if (!core.trnteof || core.trntrem) out_.words.push_back(uint32_t(core.trntd));
+    if (core.trnteof && send(std::exchange(out_.words, {})))
         discarded_.push_back(link_.cycle() + options_.discard_lag);
 }
 
 void TrnBlock::show() {
     pins_.trntbufav = free_;
-    pins_.trntdstrdy = takes_;
+    pins_.trntdstrdy = out_.takes;
     pins_.trnterrdrop = !discarded_.empty() && discarded_.front() <= link_.cycle();
     if (pins_.trnterrdrop) discarded_.pop_front();
     pins_.trnfcph = posted_headers_;
@@ -80,7 +80,7 @@ void TrnBlock::show() {
     show_received();
 }
 
-Block::Shape TrnBlock::shape(const Downstream &packet) const {
+Block::Shape TrnBlock::shape(const Downstream &packet, bool) const {
     return {(packet.words.size() + 1) / 2, 0};
 }
 

@@ -24,7 +24,7 @@ public:
     void refresh() override;
 
 private:
-    Shape shape(const Downstream &packet) const override;
+    Shape shape(const Downstream &packet, bool joins) const override;
     void take_transmit(const Outputs &core);
     void show();
     void show_received();

@@ -153,3 +153,93 @@ FIRST, LAST = beat(3, first=True), beat(3, last=True)
 )
 def test_broken_packets_do_not_pass_the_seam(cycles, said):
     assert said in seam(cycles, 64)
+
+
+# Streams of 256 bits: what a core shows in each cycle ------------------------------------------
+
+#: Bits of tuser: where byte enables end, the discontinue of requests, the upper part of the
+#: sequence number, which lies in its second dword.
+ALL, LATE, SEQUENCE_HIGH = 0xFF, 1 << 11, 28
+
+
+def dwords(kind: int, count: int, **changed: int) -> list[int]:
+    """A request, or with kind None a completion, and its payload; `changed` are dwords of it."""
+    descriptor = [0x1000, 0, kind << 11 | count, 0]
+    for name, value in changed.items():
+        descriptor[int(name.removeprefix("dword"))] = value
+    return descriptor + [0] * (count if kind else 0)
+
+
+def answer(**changed: int) -> list[int]:
+    """A completion of one dword."""
+    descriptor = [4 << 16, 1, 5]
+    for name, value in changed.items():
+        descriptor[int(name.removeprefix("dword"))] = value
+    return [*descriptor, 0]
+
+
+def shown(
+    packet: list[int], *, user: tuple[int, int] = (ALL, 0), completion: bool = False
+) -> list[tuple]:
+    """A packet as beats."""
+    beats = [packet[at : at + 8] for at in range(0, len(packet), 8)]
+    ends = [(beat is beats[-1], (1 << len(beat)) - 1) for beat in beats]
+    padded = [beat + [0] * (8 - len(beat)) for beat in beats]
+    return [(completion, 1, *end, *user, *beat) for end, beat in zip(ends, padded, strict=True)]
+
+
+def streams(beats: list[tuple]) -> str:
+    """What the block says of a core that shows these."""
+    flat = [int(value) for beat in beats for value in beat]
+    text = ctypes.create_string_buffer(2000)
+    library().streams_violations(
+        (ctypes.c_uint32 * len(flat))(*flat),
+        ctypes.c_size_t(len(beats)),
+        text,
+        ctypes.c_size_t(len(text)),
+    )
+    return text.value.decode()
+
+
+QUIET = [(0,) * 14]
+GOOD = shown(dwords(1, 16))
+
+
+@pytest.mark.parametrize("count", [2, 4, 5, 12, 13, 32])
+def test_good_packets_pass_the_streams(count):
+    """Behind each other, and completions beside them."""
+    packets = 2 * shown(dwords(1, count)) + shown(dwords(0, count))
+    assert streams(packets + shown(answer(), user=(0, 0), completion=True) + QUIET) == ""
+
+
+@pytest.mark.parametrize(
+    ("beats", "said"),
+    [
+        (shown(dwords(1, 16), user=(ALL | LATE, 0)), "cuts off a packet"),
+        (shown(answer(), user=(1, 0), completion=True), "cuts off a packet"),
+        ([(*GOOD[0][:3], 0x7F, *GOOD[0][4:]), *GOOD[1:]], "has dwords left out"),
+        ([*GOOD[:2], (*GOOD[2][:3], 0x0D, *GOOD[2][4:])], "has dwords left out"),
+        (shown([0x1000, 0, 1]), "shorter than its descriptor"),
+        (shown([4 << 16, 1], completion=True, user=(0, 0)), "shorter than its descriptor"),
+        (shown(dwords(1, 16)[:-1]), "not as long as its descriptor says"),
+        (shown([*dwords(0, 16), 0]), "not as long as its descriptor says"),
+        (shown([*answer(), 0], completion=True, user=(0, 0)), "not as long as its descriptor"),
+        (shown(dwords(2, 16)), "bits set that it may not have"),
+        (shown(dwords(1, 16, dword0=0x1001)), "bits set that it may not have"),
+        (shown(dwords(1, 16, dword3=1 << 8)), "bits set that it may not have"),
+        (shown(answer(dword2=1 << 8 | 5), completion=True, user=(0, 0)), "bits set that it may"),
+        (shown(dwords(1, 16), user=(0xF0, 0)), "byte enables"),
+        (shown(dwords(1, 64)), "exceeds MPS 128"),
+    ],
+)
+def test_broken_packets_do_not_pass_the_streams(beats, said):
+    assert said in streams(beats + QUIET)
+
+
+def test_a_beat_that_the_block_does_not_take_stays():
+    """After so many writes its buffers are full, as the link is slow."""
+    many = 31 * GOOD
+    assert "error" not in streams(many + [GOOD[0]] * 2)
+    changed = (*GOOD[0][:-1], 1)
+    assert "takes back or changes a beat" in streams([*many, GOOD[0], changed])
+    assert "takes back or changes a beat" in streams([*many, GOOD[0], *QUIET])

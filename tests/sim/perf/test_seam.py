@@ -17,7 +17,7 @@ from sim.compile.model import compiled
 from sim.perf import __main__ as command
 from sim.perf.ideal import ideal
 from sim.perf.rig import KINDS, Rig
-from sim.perf.wide import bound, measure, on_link, rows, table, usual
+from sim.perf.wide import bound, measure, on_link, rows, seams, table, usual
 from tests.boards import WIDE
 
 LINK = on_link("gen3x8", WIDE["seam"])
@@ -150,7 +150,7 @@ def test_the_table():
 def test_the_clock_is_the_slowest_that_carries_the_link(link, width, clock):
     assert on_link(link, Seam(width)).clock_khz == clock
     # Three round trips, three payloads, completions of 64 bytes and of the max payload.
-    work = set(rows(link, width, [36, 128]))
+    work = set(rows(link, seams(width, [36, 128])))
     assert len(work) == 2 * 3 * 3 * 2
     assert len([*filter(usual, work)]) == 2 * 3
 
@@ -158,7 +158,9 @@ def test_the_clock_is_the_slowest_that_carries_the_link(link, width, clock):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--width", "64"], "--width and --link belong together"),
+        (["--width", "64"], "--link belongs to one of --width and --block"),
+        (["--link", "gen2x1"], "--link belongs to one of --width and --block"),
+        (["--block", "series7", "--link", "gen2x1"], "series7 is no block of UltraScale"),
         (["--width", "64", "--link", "gen3x8"], "64 bits do not carry gen3x8 at 250 MHz"),
         (["--width", "64", "--link", "gen4x1"], "a link is gen1x1 to gen3x8, not 'gen4x1'"),
     ],
