@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from hw.pcie.ultrascale.family import ULTRASCALE, ULTRASCALE_PLUS
+from hw.pcie.ultrascale.straddle import STRADDLE_WIDTH
 from hw.seam import WIDTHS
 
 from .arbiter import Arbiter
@@ -16,7 +17,7 @@ from .frames import Frames, WideFrames, WidestFrames
 from .grants import Grants
 from .interrupts import Edges, Masked, Pending, Records
 from .leftovers import Ends, Leftovers
-from .packets import Headers, Slices, Straddled
+from .packets import Headers, Slices, Straddled, Stripped
 from .property import Property
 from .queues import Queue, ReadQueue, WideReadQueue, WideWriteQueues, WriteQueues
 from .read_window import Window
@@ -79,6 +80,12 @@ PROPERTIES: dict[str, Callable[[], Property]] = {
     # Of our requests and of the host's, then of completions.
     **{f"requests-{width}": partial(Headers, width, 4) for width in WIDTHS},
     **{f"completions-{width}": partial(Headers, width, 3) for width in WIDTHS},
+    **{f"stripped-requests-{width}": partial(Stripped, width, 4) for width in WIDTHS},
+    **{
+        f"stripped-completions-{width}": partial(Stripped, width, 3)
+        for width in WIDTHS
+        if width != STRADDLE_WIDTH
+    },
     **{
         f"tokens-{family.name}": partial(SentTokens, family)
         for family in (ULTRASCALE, ULTRASCALE_PLUS)

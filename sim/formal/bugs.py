@@ -709,6 +709,34 @@ BUGS: dict[str, list[Edit]] = {
         "hw/pcie/ultrascale/insert.py",
         ("what is left is what had no room", "left.eq(last_dwords - room)", "left.eq(last_dwords)"),
     ),
+    "stripped-requests-64": _edits(
+        "hw/pcie/ultrascale/strip.py",
+        ("a packet without payload leaves", "(opens | ~out.last)", "~out.last"),
+    ),
+    "stripped-requests-128": _edits(
+        "hw/pcie/ultrascale/strip.py",
+        ("first beats are two cycles apart", " & ~(single & out.first)", ""),
+    ),
+    "stripped-requests-256": _edits(
+        "hw/pcie/ultrascale/strip.py",
+        (
+            "a packet's end waits while the next one begins",
+            "Mux(flush | ~(opens | drops), moves, 1)",
+            "Mux(~(opens | drops), moves, 1)",
+        ),
+    ),
+    "stripped-completions-64": _edits(
+        "hw/pcie/ultrascale/strip.py",
+        (
+            "the end of a packet that does not complete a beat follows",
+            "flush | (beat.last & ~beat.keep[rest])",
+            "flush | beat.last",
+        ),
+    ),
+    "stripped-completions-128": _edits(
+        "hw/pcie/ultrascale/strip.py",
+        ("only a packet's first beat is its first", "started.eq(1), flush.eq(0)", "flush.eq(0)"),
+    ),
     "tokens-ultrascale": _edits(
         "hw/pcie/ultrascale/sent.py",
         (

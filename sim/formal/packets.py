@@ -18,7 +18,7 @@ from hw.pcie.ultrascale.strip import HeaderStrip
 
 from .property import Property
 
-__all__ = ["Headers", "Slices", "Straddled"]
+__all__ = ["Headers", "Slices", "Straddled", "Stripped"]
 
 #: Most dwords of payload of a packet, and the bits of such a number.
 _MOST, _COUNT = 1024, 11
@@ -221,20 +221,174 @@ class Headers(Property):
         )
 
 
-class Straddled(Property):
-    """A completion at 256 bits leaves once, in order, with its dwords in their lanes, on any pause.
+class _Received(Property):
+    """A block behind a stream from a PCIe block, which sends the payload of packets.
 
-    Whether or not two are in a beat. Data is assumed to be a dword's place in its packet and the
-    packet's number; the descriptor begins with the dwords of payload. That stands for any data, as
-    nothing depends on data. Assumed of the block: a packet begins in lane 0, or in lane 4 if
-    another ends in front of it, and fills its beats; what is offered stays. Nothing is cut off.
+    Data is assumed to be a dword's place in its packet and the packet's number; the descriptor
+    begins with the dwords of payload. That stands for any data, as nothing depends on data.
     """
 
     reach = 16
-    _HEADER, _LANES, _HALF = 3, 8, 4
+
+    def __init__(self, block: wiring.Component, width: int, dwords: int):
+        self._lanes, self._dwords = width // 32, dwords
+        super().__init__(block)
+
+    @staticmethod
+    def _cell(value, lane):
+        return value.word_select(lane, 32)
+
+    @staticmethod
+    def _is_cell(value, packet, place, length):
+        """Whether a dword is the one of this place in a packet."""
+        return value == Cat(Mux(place == 0, length, place)[:_COUNT], packet)
+
+    def _sends(self, m, single, started):
+        """Assert that packets leave one after the other.
+
+        Returns the number of the one that is next, its payload by its descriptor, how much has
+        left, and whether the descriptor is its own.
+        """
+        block, o = self.block, self.block.o
+        moves = o.valid & o.ready
+        number, beats = Signal(21), Signal(_COUNT)
+        with m.If(moves):
+            m.d.sync += [
+                beats.eq(Mux(o.payload.last, 0, beats + 1)),
+                number.eq(number + o.payload.last),
+            ]
+        begun = self.past(m, moves & o.payload.first)
+        whole, gone = block.header[:_COUNT], beats * self._lanes
+        described = Cat(
+            self._is_cell(self._cell(block.header, n), number, C(n, _COUNT), whole)
+            for n in range(self._dwords)
+        ).all()
+        m.d.comb += [
+            Assert(~o.valid | described),
+            Assert(~o.valid | (o.payload.first == (beats == 0))),
+            Assert(~o.valid | (o.payload.last == (gone + self._lanes >= whole))),
+            Assert(~(begun & o.valid & o.payload.first)),
+            # What is inside.
+            Assert(~begun | single | started),
+        ]
+        m.d.comb += [
+            Assert(
+                ~o.valid
+                | (gone + lane >= whole)
+                | self._is_cell(
+                    self._cell(o.payload.data, lane), number, self._dwords + gone + lane, whole
+                )
+            )
+            for lane in range(self._lanes)
+        ]
+        return number, whole, gone, described
+
+
+class Stripped(_Received):
+    """A packet leaves once, in order, with its dwords in their lanes, for any payload and pauses.
+
+    Of data, see `_Received`. Assumed of the block: a packet fills its beats, and what is offered
+    stays. Nothing is cut off.
+    """
+
+    def __init__(self, width: int, dwords: int):
+        super().__init__(HeaderStrip(width, dwords, user=8), width, dwords)
+
+    def _state(self, m):
+        block, inside, past = self.block, self.inside, self.past
+        lanes, dwords = self._lanes, self._dwords
+        rest, opening = dwords % lanes, -(-dwords // lanes)
+        cell, is_cell = self._cell, self._is_cell
+        i, o = block.i, block.o
+        taken = i.valid & i.ready
+
+        # What comes in: the packet under way, its dwords that have come, and its payload.
+        packet, place, length = Signal(21), Signal(_COUNT), Signal(_COUNT)
+        payload = Mux(place == 0, i.payload.data[:_COUNT], length)
+        left = dwords + payload - place
+        waited = past(m, i.valid & ~i.ready)
+        m.d.comb += [
+            Assume(~waited | i.valid),
+            Assume(~waited | (i.payload.as_value() == past(m, i.payload))),
+            Assume(~i.payload.discontinued),
+            Assume(payload <= _MOST),
+            Assume((place != 0) | (i.payload.user == packet[:8])),
+            Assume(i.payload.last == (left <= lanes)),
+            *(Assume(i.payload.keep[lane] == (lane < left)) for lane in range(lanes)),
+            *(
+                Assume(
+                    (lane >= left)
+                    | is_cell(cell(i.payload.data, lane), packet, place + lane, payload)
+                )
+                for lane in range(lanes)
+            ),
+        ]
+        with m.If(taken):
+            m.d.sync += [
+                packet.eq(packet + i.payload.last),
+                place.eq(Mux(i.payload.last, 0, place + lanes)),
+                length.eq(payload),
+            ]
+
+        flush, started, come = inside("flush"), inside("started"), inside("come")
+        number, whole, gone, described = self._sends(m, inside("single"), started)
+        open_, begun = come == opening, (come != 0) | flush
+        kept = lanes - rest if rest else 0
+        waits = Mux(flush, whole - gone, kept)
+        m.d.comb += [
+            Assert(~o.valid | (block.user == number[:8])),
+            # What is inside.
+            Assert(~inside("cut")),
+            Assert(number == (packet - flush)[:21]),
+            Assert(~flush | (come == 0)),
+            Assert(come <= opening),
+            Assert(Mux(open_, place >= opening * lanes, place == come * lanes)),
+            Assert((place == 0) | (place < dwords + length)),
+            Assert((place == 0) | (length <= _MOST)),
+            Assert((place == 0) | (whole == length)),
+            Assert(~begun | (block.user == number[:8])),
+            Assert(~begun | (started == (gone != 0))),
+            Assert(open_ | flush | (gone == 0)),
+            Assert(~(open_ | flush) | described),
+            Assert(~open_ | (place == dwords + gone + kept)),
+            Assert(~flush | (whole <= gone + kept)),
+            Assert(~flush | (whole > gone) | (whole == 0)),
+            Assert(whole <= _MOST),
+            *(
+                Assert(
+                    (n >= come * lanes) | is_cell(cell(block.header, n), number, C(n, 11), whole)
+                )
+                for n in range(dwords)
+            ),
+            *(
+                Assert(
+                    ~(open_ | flush)
+                    | (lane >= waits)
+                    | is_cell(cell(inside("held"), lane), number, dwords + gone + lane, whole)
+                )
+                for lane in range(kept)
+            ),
+            Assert(~(i.valid & o.ready & ~inside("single")) | i.ready),
+        ]
+        self.cover(
+            m,
+            o.valid & o.ready & o.payload.last & (number == 3) & (gone == 2 * lanes),
+            flush & past(m, o.valid & ~o.ready),
+        )
+
+
+class Straddled(_Received):
+    """A completion at 256 bits leaves once, in order, with its dwords in their lanes, on any pause.
+
+    Whether or not two are in a beat. Of data, see `_Received`. Assumed of the block: a packet
+    begins in lane 0, or in lane 4 if another ends in front of it, and fills its beats; what is
+    offered stays. Nothing is cut off.
+    """
+
+    _HALF = 4
 
     def __init__(self):
-        super().__init__(StraddleStrip())
+        super().__init__(StraddleStrip(), 256, 3)
 
     def _state(self, m):
         block, inside, past = self.block, self.inside, self.past
@@ -242,22 +396,16 @@ class Straddled(Property):
         flags, cells = StraddleFlags(i.payload.user), i.payload.data
         taken, moves = i.valid & i.ready, o.valid & o.ready
 
-        def cell(value, lane):
-            return value.word_select(lane, 32)
-
-        def is_cell(value, packet, place, length):
-            """Whether a dword is the one of this place in a packet."""
-            return value == Cat(Mux(place == 0, length, place)[:_COUNT], packet)
-
+        cell, is_cell = self._cell, self._is_cell
         # What comes in: the packet under way, its dwords that have come, and its payload. In each
         # beat `a` is in front, and `b` may begin behind it.
         packet, place, length, busy = Signal(21), Signal(_COUNT), Signal(_COUNT), Signal()
         a_place = Mux(busy, place, 0)
         a_length = Mux(busy, length, cells[:_COUNT])
-        a_left = self._HEADER + a_length - a_place
+        a_left = self._dwords + a_length - a_place
         b = Mux(busy, flags.begins[0], flags.begins[1])
         b_length = cell(cells, self._HALF)[:_COUNT]
-        b_left = self._HEADER + b_length
+        b_left = self._dwords + b_length
         waited = past(m, i.valid & ~i.ready)
         m.d.comb += [
             Assume(~waited | i.valid),
@@ -265,13 +413,13 @@ class Straddled(Property):
             Assume(~i.payload.discontinued),
             Assume((a_length <= _MOST) & (b_length <= _MOST)),
             Assume(Mux(busy, ~flags.begins[1], flags.begins[0])),
-            Assume(flags.ends0 == (a_left <= self._LANES)),
+            Assume(flags.ends0 == (a_left <= self._lanes)),
             Assume(~flags.ends0 | (flags.last0 == (a_left - 1)[:3])),
             Assume(~b | (a_left <= self._HALF)),
             Assume(flags.ends1 == (b & (b_left <= self._HALF))),
             Assume(~flags.ends1 | (flags.last1 == (self._HALF + b_left - 1)[:3])),
         ]
-        for lane in range(self._LANES):
+        for lane in range(self._lanes):
             value = cell(cells, lane)
             of_a = is_cell(value, packet, a_place + lane, a_length)
             m.d.comb += Assume((lane >= a_left) | of_a)
@@ -281,62 +429,35 @@ class Straddled(Property):
         with m.If(taken):
             m.d.sync += [
                 packet.eq(packet + flags.ends0 + flags.ends1),
-                place.eq(Mux(b, self._HALF, a_place + self._LANES)),
+                place.eq(Mux(b, self._HALF, a_place + self._lanes)),
                 length.eq(Mux(b, b_length, a_length)),
                 busy.eq(Mux(b, ~flags.ends1, ~flags.ends0)),
             ]
 
-        # What comes out.
-        number, beats = Signal(21), Signal(_COUNT)
-        with m.If(moves):
-            m.d.sync += [
-                beats.eq(Mux(o.payload.last, 0, beats + 1)),
-                number.eq(number + o.payload.last),
-            ]
-        begun = past(m, moves & o.payload.first)
-        whole = block.header[:_COUNT]
-        gone = beats * self._LANES
-        described = Cat(
-            is_cell(cell(block.header, n), number, C(n, _COUNT), whole) for n in range(self._HEADER)
-        ).all()
-        m.d.comb += [
-            Assert(~o.valid | described),
-            Assert(~o.valid | (o.payload.first == (beats == 0))),
-            Assert(~o.valid | (o.payload.last == (gone + self._LANES >= whole))),
-            *(
-                Assert(
-                    ~o.valid
-                    | (gone + lane >= whole)
-                    | is_cell(cell(o.payload.data, lane), number, self._HEADER + gone + lane, whole)
-                )
-                for lane in range(self._LANES)
-            ),
-            Assert(~(begun & o.valid & o.payload.first)),
-        ]
+        number, whole, gone, described = self._sends(m, inside("single"), inside("started"))
 
         # What is inside: the beat offered is half done in `second`.
         second, flush, odd = inside("second"), inside("flush"), inside("odd")
         held, started = inside("held"), inside("started")
-        kept = Mux(odd, 1, self._LANES - self._HEADER)
+        kept = Mux(odd, 1, self._lanes - self._dwords)
         due = flush | inside("busy")
         waits = Mux(flush, whole - gone, kept)
         m.d.comb += [
             Assert(~inside("cut")),
-            Assert(~begun | inside("single") | started),
             Assert(~second | (flush & waited)),
             Assert(~(second & i.valid) | (b & flags.ends0 & (whole == a_length))),
             Assert(inside("busy") == (busy & ~second)),
             Assert(~(inside("busy") & flush)),
             Assert(number == (packet + second - flush)[:21]),
             Assert(~due | described),
-            Assert(~due | (started == (beats != 0))),
-            Assert(due | (beats == 0)),
+            Assert(~due | (started == (gone != 0))),
+            Assert(due | (gone == 0)),
             Assert(whole <= _MOST),
             Assert(~busy | (length <= _MOST)),
-            Assert(~busy | (place < self._HEADER + length)),
+            Assert(~busy | (place < self._dwords + length)),
             Assert(
                 ~inside("busy")
-                | ((whole == length) & (place == gone + Mux(odd, self._HALF, self._LANES)))
+                | ((whole == length) & (place == gone + Mux(odd, self._HALF, self._lanes)))
             ),
             Assert(~flush | (gone + kept >= whole)),
             Assert(~flush | (whole > gone) | (whole == 0)),
@@ -344,9 +465,9 @@ class Straddled(Property):
                 Assert(
                     ~due
                     | (lane >= waits)
-                    | is_cell(cell(held, lane), number, self._HEADER + gone + lane, whole)
+                    | is_cell(cell(held, lane), number, self._dwords + gone + lane, whole)
                 )
-                for lane in range(self._LANES - self._HEADER)
+                for lane in range(self._lanes - self._dwords)
             ),
         ]
         free = i.valid & o.ready & ~inside("single")
@@ -355,7 +476,7 @@ class Straddled(Property):
             m,
             taken & b & busy & flags.ends1,
             taken & b & past(m, second & ~moves),
-            moves & o.payload.last & (number == 3) & (beats == 2),
+            moves & o.payload.last & (number == 3) & (gone == 2 * self._lanes),
             past(m, taken & busy) & busy & ~odd,
         )
 
