@@ -29,6 +29,8 @@ def request(rng: random.Random, kind: TlpType, *, address_bits: int = 64) -> Tlp
     else:
         tlp.length = rng.choice((dwords, 1024))
     tlp.first_be = rng.choice((0b1111, 0b1110, 0b1000, 0b0100) if tlp.length == 1 else (15, 12, 8))
+    if tlp.length == 1 and not tlp.has_data() and rng.random() < 0.5:
+        tlp.first_be = 0  # a zero-length read
     tlp.last_be = rng.choice((15, 7, 1)) if tlp.length > 1 else 0
     return tlp
 

@@ -257,3 +257,37 @@ def test_two_non_posted_requests_are_under_way_at_most():
             await ctx.tick()
 
     simulate(dut, bench)
+
+
+@FAMILIES
+def test_a_packet_is_cut_off_by_the_bit_of_its_stream(family):
+    """Bits of `tuser`, of PG156 and PG213; a packet of three beats, with all its other bits set.
+
+    The packet behind it is whole.
+    """
+    for port, user, bit, stream in (
+        ("m_axis_cq", family.cq_user, 41, "target"),
+        ("m_axis_rc", 75, 42, "requester_completion"),
+    ):
+        dut = UltraScaleAdapter(family, 64)
+        seam, ends = getattr(dut.seam, stream), []
+
+        async def bench(ctx, dut=dut, port=port, user=user, bit=bit):
+            for cut in (True, False):
+                for beat in range(3):
+                    last = beat == 2
+                    bits = ((1 << user) - 1) ^ 1 << bit
+                    values = {"tdata": 0, "tkeep": 3, "tlast": last, "tuser": bits | cut << bit}
+                    for name, value in {**values, "tvalid": 1}.items():
+                        ctx.set(getattr(dut.pcie, f"{port}_{name}"), value)
+                    await ctx.tick().until(getattr(dut.pcie, f"{port}_tready"))
+            ctx.set(getattr(dut.pcie, f"{port}_tvalid"), 0)
+            await ctx.tick().repeat(6)
+
+        async def watched(ctx, seam=seam, ends=ends):
+            async for _, _, valid, payload in ctx.tick().sample(seam.valid, seam.payload):
+                if valid and payload.last:
+                    ends.append(payload)
+
+        simulate(dut, bench, background=[watched])
+        assert len(ends) == 1, port

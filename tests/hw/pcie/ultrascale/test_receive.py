@@ -108,6 +108,28 @@ def test_requests(width, pause):
         assert all(start - end >= 2 for end, start in zip(ends, starts, strict=False))
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_each_type_of_request(width):
+    """Request types of PG156 and PG213; bits 1:0 of their address are the address type."""
+    rng = seeded()
+    dut = RequestReceiver(width, always_ready=width == BUS_WIDTH)
+    kinds = [TargetKind.READ, TargetKind.WRITE, *[TargetKind.OTHER] * 6, None, None, None, None]
+    kinds += [TargetKind.MESSAGE] * 3
+    sent, wanted = [], []
+    for code, kind in enumerate(kinds):
+        if kind is None:
+            continue
+        tlp = request(rng, TlpType.MEM_READ_64)
+        frame = tlp.pack_us_cq()
+        frame.data[0] |= rng.randrange(4)
+        frame.data[2] = frame.data[2] & ~(0xF << 11) | code << 11
+        sent.append(beats_of(frame, width, 0, rng))
+        wanted.append((kind.value, tlp.address, code == 7))
+    ready = None if width == BUS_WIDTH else lambda: 1
+    found = [header for _, header, _ in packets(receive(dut, sent, ready=ready), width)]
+    assert [(each["kind"], each["address"], each["locked"]) for each in found] == wanted
+
+
 @pytest.mark.parametrize("pause", PAUSES, ids=["back_to_back", "pauses"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_completions(width, pause):
@@ -213,3 +235,16 @@ def test_of_a_packet_that_is_cut_off_the_end_is_missing(width):
         starts = [n for n, (_, beat) in enumerate(cut) if beat.first]
         assert len(cut[: starts[-1]]) <= at
         assert packets(cut[starts[-1] :], width)[0][2][: len(tlps[2].data)] == tlps[2].data
+
+
+def test_of_a_beat_that_is_cut_off_both_packets_are_missing():
+    """19 dwords each: the second one begins behind the end of the first."""
+    rng = seeded()
+    dut = CompletionReceiver(STRADDLE_WIDTH)
+    tlps = of_size(rng, 3, 64)
+    (beats,) = [straddled([tlp.pack_us_rc() for tlp in tlps], rng)]
+    beats[2]["discontinued"] = 1
+    log = receive(dut, [beats])
+    assert [beat.header.tag for _, beat in log if beat.last] == [tlps[2].tag]
+    last = max(n for n, (_, beat) in enumerate(log) if beat.first)
+    assert packets(log[last:], STRADDLE_WIDTH)[0][2] == tlps[2].data
