@@ -188,6 +188,20 @@ ROWS = [
         "pcie/ultrascale/test_transmit.py::test_sequence_numbers_are_where_the_block_looks",
     ),
     (
+        "a request is cut off behind its first beat",
+        "pcie/ultrascale/insert.py",
+        "out.user.eq(self.user)",
+        "out.user.eq(Mux(beat.first, self.user, 1 << 11))",
+        "pcie/ultrascale/test_transmit.py::test_requests",
+    ),
+    (
+        "a completion has parity",
+        "pcie/ultrascale/insert.py",
+        "out.user.eq(self.user)",
+        "out.user.eq(self.user | 1 << 32)",
+        "pcie/ultrascale/test_transmit.py::test_completions",
+    ),
+    (
         "a second packet of a beat is lost",
         "pcie/ultrascale/straddle.py",
         "halves.eq(second | (follows & ~hard))",
