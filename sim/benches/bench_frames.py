@@ -18,7 +18,8 @@ from peerdma.testing import pattern
 
 from .channel import CONTROL_STOP, FINISHED
 from .memory import Buffer, Transfer
-from .tb import CLOCK_NS, TB, bench
+from .series7 import CLOCK_NS
+from .tb import TB, bench
 
 CHANNELS = (2,)
 #: Of the core that these benches are for.

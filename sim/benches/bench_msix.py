@@ -10,7 +10,8 @@ from peerdma import regs
 
 from .channel import CONTROL_STOP, FINISHED, Channel
 from .memory import Transfer
-from .tb import CLOCK_NS, TB, bench
+from .series7 import CLOCK_NS
+from .tb import TB, bench
 
 ALL = regs.CHANNEL["interrupt_enable"].writable
 TABLE, PBA = regs.MSIX_TABLE_OFFSET, regs.MSIX_PBA_OFFSET

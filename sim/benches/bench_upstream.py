@@ -17,7 +17,8 @@ from peerdma import regs
 
 from .memory import Buffer, Transfer
 from .replay import play
-from .tb import CLOCK_NS, TB, bench
+from .series7 import CLOCK_NS
+from .tb import TB, bench
 
 CHANNELS = (1, 2)
 

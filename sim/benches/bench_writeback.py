@@ -12,7 +12,8 @@ from .bench_dma import there_and_back
 from .channel import CONTROL_START, CONTROL_STOP, FINISHED, Channel
 from .host import Fault
 from .memory import Buffer, Transfer
-from .tb import CLOCK_NS, TB, bench
+from .series7 import CLOCK_NS
+from .tb import TB, bench
 
 POLL = regs.CHANNEL["control"].field("pollmode_wb_enable").mask
 RUN = regs.CHANNEL["control"].field("run").mask

@@ -7,7 +7,8 @@ from cocotb.triggers import Timer
 
 from .memory import Buffer, Transfer
 from .replay import play
-from .tb import CLOCK_NS, TB, bench
+from .series7 import CLOCK_NS
+from .tb import TB, bench
 from .xdma_ko import FLUSH, PERF_MASK, RING, Engine, XdmaKo, buffers
 
 CHANNELS = (1, 2)

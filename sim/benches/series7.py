@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import cocotb
+from cocotb.clock import Clock
 from cocotb.queue import Queue
 from cocotb.triggers import Event, FallingEdge, ReadOnly
 from cocotbext.pcie.core import Device
@@ -33,8 +34,10 @@ from .messages import interrupt_message
 from .receive_buffer import ReceiveBuffer
 from .transmit_buffers import TransmitBuffers
 
-__all__ = ["BUS_MASTER_GRACE", "Series7Device"]
+__all__ = ["BUS_MASTER_GRACE", "CLOCK_NS", "Series7Device"]
 
+#: Period of the user clock: 125 MHz.
+CLOCK_NS = 8
 #: Receive credits of the block; those for completions are infinite.
 RX_CREDITS = {
     kind: PARAMETERS[f"VC0_TOTAL_CREDITS_{kind.upper()}"] for kind in ("ph", "pd", "nph", "npd")
@@ -53,7 +56,7 @@ _CONFIG = {TlpType.CFG_READ_0, TlpType.CFG_WRITE_0, TlpType.CFG_READ_1, TlpType.
 
 
 class Series7Device(Device):
-    """One function behind the hard block.
+    """One function behind the hard block, which drives the core's clock, too.
 
     Parameters
     ----------
@@ -69,6 +72,8 @@ class Series7Device(Device):
 
     Attributes
     ----------
+    clock_ns : int
+        Period of the user clock.
     function : Endpoint
         The configuration space.
     received : ReceiveBuffer
@@ -88,6 +93,8 @@ class Series7Device(Device):
     """
 
     def __init__(self, dut, rng: random.Random, *, lanes: int = 1, stall: float = 0.0):
+        self.clock_ns = CLOCK_NS
+        Clock(dut.clk, CLOCK_NS, "ns").start()
         super().__init__()
         link = self.upstream_port
         link.max_link_speed, link.max_link_width = 2, lanes
@@ -132,6 +139,16 @@ class Series7Device(Device):
         self._set("cfginterruptrdyn", 1)
         for task in (self._run(), self._transmit()):
             cocotb.start_soon(task)
+
+    async def leave_reset(self) -> None:
+        """End the reset in which the core is made."""
+        self._dut.rst.value = 0
+
+    def expect_no_errors(self) -> None:
+        """Fail for what the core has reported."""
+        assert (self.timeouts, self.unexpected) == (0, 0), (
+            f"{self.timeouts} completion timeouts, {self.unexpected} unexpected completions"
+        )
 
     async def hot_reset(self, lost: Awaitable[None]) -> None:
         """Hot reset, or the link going down: `rst` until `lost` says that the host sends no more.

@@ -16,8 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TextIO
 
 import cocotb
-from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles, Event, FallingEdge, SimTimeoutError, Timer, with_timeout
+from cocotb.triggers import ClockCycles, Event, SimTimeoutError, Timer, with_timeout
 from cocotb.utils import get_sim_time
 from cocotbext.pcie.core.caps import PciCapId
 from cocotbext.pcie.core.tlp import Tlp
@@ -28,20 +27,16 @@ from peerdma.trace.capture import Event as Note
 from peerdma.trace.capture import Packet, Writer
 
 from .channel import Channel
+from .device import device_for
 from .host import Gpu, Host
 from .memory import GUARD, Buffer, Chain, Transfer, lay_out
-from .model import ULTRASCALE_KHZ
-from .series7 import Series7Device
 from .tlp_log import describe
-from .ultrascale import ultrascale_device
 
-__all__ = ["BENCHES", "CAPTURE", "CLOCK_NS", "TB", "TIMEOUT_US", "TLP_LOG", "bench"]
+__all__ = ["BENCHES", "CAPTURE", "TB", "TIMEOUT_US", "TLP_LOG", "bench"]
 
 #: First docstring lines of all benches of the modules imported so far, by ``module.function``.
 BENCHES: dict[str, str] = {}
 
-#: Period of the user clock of the 7-series block: 125 MHz.
-CLOCK_NS = 8
 #: File in the working directory with a line per TLP at the core's ports.
 TLP_LOG = "tlps.txt"
 #: ... and one for `peerdma trace`.
@@ -130,21 +125,14 @@ class TB:
         self.rng = random.Random(seed)
         dut.rst.value = 1
         pcie = os.environ.get("PCIE", DEFAULT_ADAPTER.name)
-        #: the block is that of the 7 series
-        self.series7 = pcie == DEFAULT_ADAPTER.name
-        self.clock_ns = clock_ns = CLOCK_NS if self.series7 else 1_000_000 // ULTRASCALE_KHZ
         dut.gpio.value = 0
         dut.user_irq.value = 0
         dut.time_scale.value = 1
-        dut.timeout_cycles.value = TIMEOUT_US * 1000 // clock_ns
         rng = random.Random(f"device {seed}")
-        if self.series7:
-            Clock(dut.clk, clock_ns, "ns").start()
-            self.device = Series7Device(dut, rng, lanes=lanes, stall=stall)
-        else:
-            self.device = ultrascale_device(dut, pcie, rng, stall=stall)
+        self.device = device_for(dut, pcie, rng, lanes=lanes, stall=stall)
+        dut.timeout_cycles.value = TIMEOUT_US * 1000 // self.device.clock_ns
         self._log, self._capture = log, capture
-        capture.event(Note(0, "clock", {"khz": f"{1_000_000 / clock_ns:g}"}))
+        capture.event(Note(0, "clock", {"khz": f"{1_000_000 / self.device.clock_ns:g}"}))
         self.device.on_tlp.append(self._log_tlp)
         self.gpu = Gpu(random.Random(f"gpu {seed}")) if gpu else None
         self.host = Host(random.Random(f"host {seed}"), self.device, self.gpu)
@@ -164,7 +152,7 @@ class TB:
         self._gpu_free = 1 << 20
 
     def _log_tlp(self, direction: str, tlp: Tlp) -> None:
-        cycle = int(get_sim_time("ns")) // self.clock_ns
+        cycle = int(get_sim_time("ns")) // self.device.clock_ns
         self._log.write(f"{cycle} {direction} {describe(tlp)}\n")
         notes = ()
         if direction == "down" and not tlp.is_completion():
@@ -180,10 +168,7 @@ class TB:
     async def start(self) -> None:
         """Release reset, wait for the link, enumerate, and enable memory and bus mastering."""
         await ClockCycles(self.dut.clk, 8)
-        if self.series7:
-            self.dut.rst.value = 0
-        else:
-            await FallingEdge(self.dut.rst)
+        await self.device.leave_reset()
         await self.host.enumerate()
         self.pci = self.host.find_device(self.device.function.pcie_id)
         await self.pci.enable_device()
@@ -245,12 +230,7 @@ class TB:
         assert not checker.unanswered, f"request without completion: {checker.unanswered[0]!r}"
         assert not checker.outstanding_tags, f"unanswered reads, tags {checker.outstanding_tags}"
         assert not device.function.pcie_cap.transactions_pending, "transactions pending, all idle"
-        if not self.series7:
-            assert not device.overflowed, "the block's buffer of completions has overflowed"
-            return
-        assert (device.timeouts, device.unexpected) == (0, 0), (
-            f"{device.timeouts} completion timeouts, {device.unexpected} unexpected completions"
-        )
+        device.expect_no_errors()
 
     # Registers ------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 import cocotb
-from cocotb.triggers import ClockCycles, RisingEdge, Timer
+from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, Timer
 from cocotbext.axi import AxiStreamBus
 from cocotbext.pcie.core.tlp import CplStatus, Tlp, TlpType
 from cocotbext.pcie.xilinx.us import UltraScalePcieDevice, UltraScalePlusPcieDevice
@@ -78,6 +78,9 @@ class _Credits:
 
 class _Judged:
     """Shows the TLPs at a model's link to a checker, and does what the model lacks."""
+
+    #: period of the user clock
+    clock_ns = 1_000_000 // ULTRASCALE_KHZ
 
     def watch(self, dut, rng: random.Random, stall: float) -> None:
         """Begin, once the model is made."""
@@ -200,6 +203,14 @@ class _Judged:
         self._dut.rst.value = 0
         self._dut.user_lnk_up.value = 1
         self._down = False
+
+    async def leave_reset(self) -> None:
+        """Wait until the model ends the core's reset."""
+        await FallingEdge(self._dut.rst)
+
+    def expect_no_errors(self) -> None:
+        """Fail for what the model has lost."""
+        assert not self.overflowed, "the block's buffer of completions has overflowed"
 
     def _report(self, direction: str, tlp: Tlp) -> None:
         for listener in self.on_tlp:

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from sim.benches import tb as benches
+from sim.benches.series7 import Series7Device
+from sim.benches.ultrascale import _Judged
 from sim.campaign import session as episodes
 from sim.campaign.coverage import Coverage
 from sim.campaign.table import GROUPS
@@ -29,10 +32,10 @@ def sound() -> SimpleNamespace:
         stall=0.0,
         pauses={},
     )
+    device.expect_no_errors = partial(Series7Device.expect_no_errors, device)
     return SimpleNamespace(
         _buffers=[SimpleNamespace(expect_guards=lambda: None)],
         device=device,
-        series7=True,
         host=SimpleNamespace(stray_writes=[], intx=SimpleNamespace(level=False)),
         check_guards=lambda: None,
         calm=True,
@@ -66,8 +69,8 @@ OF_A_BENCH = DAMAGE | {
         transactions_pending=True
     ),
     "completions has overflowed": lambda rig: (
-        vars(rig).update(series7=False),
         vars(rig.device).update(overflowed=True),
+        vars(rig.device).update(expect_no_errors=partial(_Judged.expect_no_errors, rig.device)),
     ),
 }
 OF_AN_EPISODE = DAMAGE | {
