@@ -33,6 +33,7 @@ def models() -> Iterator[tuple[str, partial[object]]]:
     }.items():
         yield f"the board {name}", partial(compiled, **core)
     yield "a simulator that writes waveforms", partial(build, waves=True)
+    yield "the campaign's simulator of 256 bits", partial(build, pcie="seam-256")
     made = []
     for group in groups():
         if (core := core_of(group)) not in made:

@@ -9,15 +9,26 @@ is kept under ``build/sim/`` by a hash of what it is made of.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cocotb_tools.config
 
 from hw.core import CoreConfig
-from hw.endpoint import DEFAULT_ADAPTER, MODULE_NAME, ports_of
-from hw.pcie.adapters import ADAPTERS, AdapterKind
+from hw.endpoint import (
+    DEFAULT_ADAPTER,
+    EXTRA_PORTS,
+    MODULE_NAME,
+    SIMULATION_PORTS,
+    ports_of,
+)
+from hw.pcie.adapters import ADAPTERS
+from hw.pcie.ports import Port
+from hw.seam import WIDTHS
 from hw.stream.user_blocks import find
+from sim.board.session import Seam
+from sim.compile.attached import ports_of_seam
 from sim.compile.generated import verilog_of
 from sim.compile.tools import (
     cached,
@@ -31,12 +42,14 @@ from sim.compile.waves import TRACE, libraries, readable
 
 from . import layout
 
-__all__ = ["CONFIG", "PORT_LOG", "ULTRASCALE_KHZ", "build"]
+__all__ = ["CONFIG", "PORT_LOG", "SEAMS", "ULTRASCALE_KHZ", "build"]
 
 #: The default core.
 CONFIG = CoreConfig()
 #: Clock of a core for the UltraScale blocks.
 ULTRASCALE_KHZ = 250_000
+#: Cores without an adapter, at the clock of the default one, by name.
+SEAMS = {f"seam-{width}": Seam(width) for width in WIDTHS}
 #: File in the working directory with hashes of the core's ports: lines CYCLE:HASH.
 PORT_LOG = "ports.txt"
 
@@ -58,7 +71,8 @@ def build(
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
     The core is `CONFIG` with so many channels each way, the user block of this name and so many
-    launch queues, for the PCIe block `pcie` of `hw.pcie.adapters.ADAPTERS` and its clock; with
+    launch queues, for the PCIe block `pcie` of `hw.pcie.adapters.ADAPTERS` and its clock, or of
+    `SEAMS`; with
     `netlist`, what synthesis makes of it. `waves` lets it write waveforms, at the cost of speed;
     see `sim.compile.waves`.
     """
@@ -107,36 +121,40 @@ def build(
     config = dataclasses.replace(
         CONFIG, h2c=channels, c2h=channels, user=find(user), launch_queues=launch_queues
     )
-    adapter = ADAPTERS[pcie]
-    if adapter is not DEFAULT_ADAPTER:
-        config = dataclasses.replace(config, clock_khz=ULTRASCALE_KHZ)
-    verilog, ports = verilog_of(config, pcie), _public(config, adapter)
+    if pcie in SEAMS:
+        verilog, to_block = verilog_of(config, SEAMS[pcie]), ports_of_seam(SEAMS[pcie])
+        ports = _public((*EXTRA_PORTS, *SIMULATION_PORTS, *to_block))
+    else:
+        adapter = ADAPTERS[pcie]
+        if adapter is not DEFAULT_ADAPTER:
+            config = dataclasses.replace(config, clock_khz=ULTRASCALE_KHZ)
+        verilog, to_block = verilog_of(config, pcie), adapter.ports
+        ports = _public(ports_of(config, adapter, simulation=True))
     if netlist:
         verilog = _netlist(verilog)
     if waves:
         verilog = readable(verilog)
     tools = digest_of(verilator_version, found.version, *compiler)
     common = cached(f"cocotb-runtime-{tools}", runtime)
-    recorder = _recorder(adapter)
+    recorder = _recorder(to_block)
     key = digest_of(tools, verilog, ports, recorder, *_VERILATE, _MAIN.read_text())
     return cached(f"cocotb-{key}", simulator)
 
 
-def _public(config: CoreConfig, adapter: AdapterKind) -> str:
+def _public(ports: Iterable[Port]) -> str:
     """Lets cocotb see the ports; all else can be optimised as if it were not there."""
     return "`verilator_config\n" + "".join(
-        f'public_flat_rw -module "{MODULE_NAME}" -var "{port.name}"\n'
-        for port in ports_of(config, adapter, simulation=True)
+        f'public_flat_rw -module "{MODULE_NAME}" -var "{port.name}"\n' for port in ports
     )
 
 
-def _recorder(adapter: AdapterKind) -> str:
-    """Verilog that binds `recorder.sv` to the core."""
+def _recorder(ports: Sequence[Port]) -> str:
+    """Verilog that binds `recorder.sv` to the core's ports to its block."""
     # In the order of their names, so that the hash does not depend on that of the tables.
-    names = sorted(port.name for port in adapter.ports)
+    names = sorted(port.name for port in ports)
     return Path(__file__).with_name("recorder.sv").read_text() + (
         f"bind {MODULE_NAME} port_recorder #(\n"
-        f'    .WIDTH({sum(port.width for port in adapter.ports)}), .FILE("{PORT_LOG}")\n'
+        f'    .WIDTH({sum(port.width for port in ports)}), .FILE("{PORT_LOG}")\n'
         f") recorder (.clk(clk), .rst(rst), .ports({{{', '.join(names)}}}));\n"
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The 7-series block's receive buffer: TLPs from the link, beat by beat at `trnr*`.
+"""The block's receive buffer: TLPs from the link, beat by beat, at `trnr*` of the 7 series.
 
 The block advertises infinite credits for completions in front of a finite buffer: it loses one for
 which there is no room. Here that fails the test.
@@ -36,6 +36,11 @@ class ReceiveBuffer:
     rng : random.Random
     gap : tuple of int
         Least and most idle cycles between two TLPs. May be changed at any time.
+
+    Attributes
+    ----------
+    inside : bool
+        A TLP has begun that has not ended.
     """
 
     def __init__(self, rng: random.Random, gap: tuple[int, int] = (0, 0)):
@@ -46,6 +51,7 @@ class ReceiveBuffer:
         self._waiting: deque[tuple[Tlp, int]] = deque()
         self._current: Tlp | None = None
         self._beats: deque[dict[str, int]] = deque()
+        self.inside = False
         #: cycles until the next TLP may begin
         self._idle = 0
         #: completions in here, and units of credit that their payload takes
@@ -59,6 +65,7 @@ class ReceiveBuffer:
         self._waiting.clear()
         self._beats.clear()
         self._current = None
+        self.inside = False
         self._idle = self._headers = self._credits = 0
         return lost
 
@@ -100,10 +107,11 @@ class ReceiveBuffer:
                     self._np_allowance -= 1
             del self._waiting[index]
             self._current = tlp
-            self._beats.extend(self._beats_of(tlp, bars))
+            self._beats.extend(self.beats_of(tlp, bars))
             return
 
-    def _beats_of(self, tlp: Tlp, bars: int) -> list[dict[str, int]]:
+    def beats_of(self, tlp: Tlp, bars: int) -> list[dict[str, int]]:
+        """The beats of a TLP that hits these BARs, by port."""
         raw = tlp.pack()
         whole = len(raw) % 8 == 0
         if not whole:
@@ -120,12 +128,19 @@ class ReceiveBuffer:
             for start in range(0, len(raw), 8)
         ]
 
+    def rest(self, last: dict[str, int]) -> int:
+        """Cycles without a beat that have to follow this last beat of a TLP."""
+        return 0
+
     def taken(self) -> Tlp | None:
         """The core has taken the beat; returns the TLP that is whole with it, else None."""
-        if not self._beats.popleft()["trnreof"]:
+        beat = self._beats.popleft()
+        self.inside = bool(self._beats)
+        if self.inside:
             return None
         tlp, self._current = self._current, None
-        self._idle = self._rng.randint(*self.gap) if any(self.gap) else 0
+        gap = self._rng.randint(*self.gap) if any(self.gap) else 0
+        self._idle = max(gap, self.rest(beat))
         if tlp.is_completion():
             self._headers -= 1
             self._credits -= _data_credits(tlp)

@@ -117,13 +117,15 @@ class Series7Device(Device):
         self.on_tlp: list[Callable[[str, Tlp], None]] = []
 
         self._dut, self._rng = dut, rng
-        self._ports = {port.name: getattr(dut, port.name) for port in TRN_PORTS}
+        self._ports = {name: getattr(dut, name) for name in self._port_names()}
         self._driven: dict[str, int] = {}
         # Transmit: the TLP in progress, TLPs taken but not sent, and what sends them in order.
         self._tx_raw: bytearray | None = None
         self._tx_bus_master = self._completing = False
         self._tx: Queue = Queue()
-        self.received = ReceiveBuffer(rng)
+        self.received = self._receive_buffer()
+        #: a beat for the core is offered; it was in the cycle before, and not taken
+        self._offered = self._untaken = False
         #: cycles until the block says that it discarded a TLP
         self._discarded: list[int] = []
         self._cycle = 0
@@ -131,12 +133,9 @@ class Series7Device(Device):
         #: cycles left of `BUS_MASTER_GRACE`; None while Bus Master Enable is set
         self._bus_master_grace: int | None = 0
         self._interrupt_delay: int | None = None
-        self._link_down = False
+        self._interrupt_ready = self._link_down = False
 
-        for port in TRN_PORTS:
-            if port.direction == "i":
-                self._set(port.name, 0)
-        self._set("cfginterruptrdyn", 1)
+        self._begin()
         for task in (self._run(), self._transmit()):
             cocotb.start_soon(task)
 
@@ -158,8 +157,8 @@ class Series7Device(Device):
         core.
         """
         self._link_down = True
-        for port in ("trnlnkup", "trnrsrcrdy", "trntdstrdy"):
-            self._set(port, 0)
+        self._go_idle()
+        self._offered = self._untaken = False
         self._dut.rst.value = 1
         for tlp in self.received.clear():
             tlp.release_fc()
@@ -218,6 +217,26 @@ class Series7Device(Device):
 
     # Cycle by cycle -------------------------------------------------------------------------
 
+    @staticmethod
+    def _port_names() -> list[str]:
+        """The core's ports."""
+        return [port.name for port in TRN_PORTS]
+
+    def _receive_buffer(self) -> ReceiveBuffer:
+        return ReceiveBuffer(self._rng)
+
+    def _begin(self) -> None:
+        """Drive all inputs of the core as before anything happens."""
+        for port in TRN_PORTS:
+            if port.direction == "i":
+                self._set(port.name, 0)
+        self._set("cfginterruptrdyn", 1)
+
+    def _go_idle(self) -> None:
+        """The link is down: offer nothing, and take nothing."""
+        for port in ("trnlnkup", "trnrsrcrdy", "trntdstrdy"):
+            self._set(port, 0)
+
     def _set(self, name: str, value: int) -> None:
         if self._driven.get(name) != value:
             self._driven[name] = value
@@ -253,12 +272,17 @@ class Series7Device(Device):
         return self.stall > 0 and self._rng.random() < self.stall
 
     def _drive_configuration(self) -> None:
-        function, capability = self.function, self.function.pcie_cap
-        if function.bus_master_enable:
+        if self.function.bus_master_enable:
             self._bus_master_grace = None
         elif self._bus_master_grace is None:
             self._bus_master_grace = BUS_MASTER_GRACE
-        for name, value in (
+        for name, value in self._configuration():
+            self._set(name, int(value))
+
+    def _configuration(self) -> tuple[tuple[str, int], ...]:
+        """What is shown of the configuration space, by port."""
+        function, capability = self.function, self.function.pcie_cap
+        return (
             ("trnlnkup", 1),
             ("cfgcommandbusmasterenable", function.bus_master_enable),
             ("cfgcommandinterruptdisable", function.interrupt_disable),
@@ -274,8 +298,7 @@ class Series7Device(Device):
             ("cfginterruptmmenable", function.msi_cap.msi_multiple_message_enable),
             ("cfginterruptmsixenable", function.msix_cap.msix_enable),
             ("cfginterruptmsixfm", function.msix_cap.msix_function_mask),
-        ):
-            self._set(name, int(value))
+        )
 
     def _drive_credits(self) -> None:
         credits = self.upstream_port.fc_state[0]
@@ -295,21 +318,37 @@ class Series7Device(Device):
     # Receive: from the block to the core ----------------------------------------------------
 
     def _drive_receive(self) -> None:
-        beat = self.received.beat(bool(self._get("trnrnpok")))
-        offer = beat is not None and not self.hold_receive and not self._stalls()
-        if beat is not None and not offer:
-            self.pauses["in received"] += not beat["trnrsof"]
+        beat = self.received.beat(self._np_ok())
+        # What was not taken stays.
+        pauses = not self._untaken and (self.hold_receive or self._stalls())
+        self._offered = beat is not None and not pauses
+        if beat is not None and pauses:
+            self.pauses["in received"] += self.received.inside
             self.pauses["long receive"] += self.hold_receive
-        self._set("trnrsrcrdy", int(offer))
-        if offer:
-            for name, value in beat.items():
-                self._set(name, value)
+        self._offer(beat if self._offered else None)
 
-    def _sample_receive(self) -> None:
-        if not self._driven["trnrsrcrdy"]:
-            return
+    def _np_ok(self) -> bool:
+        """Whether the core lets non-posted requests come."""
+        return bool(self._get("trnrnpok"))
+
+    def _offer(self, beat: dict[str, int] | None) -> None:
+        """Offer a beat to the core in this cycle, or none."""
+        self._set("trnrsrcrdy", int(beat is not None))
+        for name, value in (beat or {}).items():
+            self._set(name, value)
+
+    def _core_takes(self) -> bool:
+        """Whether the core takes the beat that it is offered."""
         if not self._get("trnrdstrdy"):
             raise TlpError("the core does not take a receive beat; trnrdstrdy must stay 1")
+        return True
+
+    def _sample_receive(self) -> None:
+        if not self._offered:
+            return
+        self._untaken = not self._core_takes()
+        if self._untaken:
+            return
         if tlp := self.received.taken():
             self._count_interleaved(tlp)
             self.checker.downstream(tlp)
@@ -331,6 +370,10 @@ class Series7Device(Device):
         takes = bool(room) and not self._stalls()
         self.pauses["in sent"] += self._tx_raw is not None and not takes
         self.pauses["long transmit"] += self.hold_transmit
+        self._take(takes)
+
+    def _take(self, takes: bool) -> None:
+        """Show whether a beat of the core is taken in this cycle, and what room there is."""
         self._set("trntdstrdy", int(takes))
         self._set("trntbufav", self.buffers.shown)
         self._set("trnterrdrop", int(0 in self._discarded))
@@ -341,8 +384,7 @@ class Series7Device(Device):
             return
         valid = self._get("trntsrcrdy")
         first, last = self._get("trntsof"), self._get("trnteof")
-        if self._bus_master_grace and not (valid and self._completing):
-            self._bus_master_grace -= 1
+        self._count_grace(bool(valid))
         if not valid:
             return
         if bool(first) != (self._tx_raw is None):
@@ -352,18 +394,28 @@ class Series7Device(Device):
         if first:
             if self._get("trnfcsel") != FC_TRANSMIT_AVAILABLE:
                 raise TlpError("trnfcsel is not 4, so the core reads credits wrongly")
-            self._tx_raw = bytearray()
-            self.buffers.take()
-            self._tx_bus_master = self._bus_master_grace != 0
-            self._completing = self._get("trntd") >> 56 & 0x1F == _COMPLETION
+            self._begin_tlp(completion=self._get("trntd") >> 56 & 0x1F == _COMPLETION)
         self._tx_raw += self._get("trntd").to_bytes(8, "big")
         if last:
             if not self._get("trntrem"):
                 del self._tx_raw[-4:]
             raw, self._tx_raw = bytes(self._tx_raw), None
-            self._accept(raw)
+            if self._accept(raw):
+                self._discarded.append(self._rng.randrange(SERIES7.drop_lag))
 
-    def _accept(self, raw: bytes) -> None:
+    def _count_grace(self, valid: bool) -> None:
+        """A cycle in which the block takes what the core offers, if that is `valid`."""
+        if self._bus_master_grace and not (valid and self._completing):
+            self._bus_master_grace -= 1
+
+    def _begin_tlp(self, *, completion: bool) -> None:
+        self._tx_raw = bytearray()
+        self.buffers.take()
+        self._tx_bus_master = self._bus_master_grace != 0
+        self._completing = completion
+
+    def _accept(self, raw: bytes) -> bool:
+        """A whole TLP of the core; returns whether the block discards it."""
         try:
             tlp = Tlp.unpack(bytearray(raw))
         except Exception as error:  # the library raises nothing narrower
@@ -373,10 +425,10 @@ class Series7Device(Device):
         self.checker.upstream(tlp, bus_master=self._tx_bus_master)
         if tlp.fmt_type in MEMORY_WRITES and self.discard(tlp):
             self.buffers.give_back()
-            self._discarded.append(self._rng.randrange(SERIES7.drop_lag))
-            return
+            return True
         self._report("up", tlp)
         self._queue(partial(self.upstream_send, tlp), 1)
+        return False
 
     def _report(self, direction: str, tlp: Tlp) -> None:
         for listener in self.on_tlp:
@@ -385,23 +437,34 @@ class Series7Device(Device):
     # Interrupts and errors ------------------------------------------------------------------
 
     def _drive_interrupt(self) -> None:
-        ready = self._interrupt_delay == 0
+        self._interrupt_ready = self._interrupt_delay == 0
         if self._interrupt_delay:
             self._interrupt_delay -= 1
+        self._take_interrupt(self._interrupt_ready)
+
+    def _take_interrupt(self, ready: bool) -> None:
+        """Show whether a request for an interrupt is taken in this cycle."""
         self._set("cfginterruptrdyn", int(not ready))
 
-    def _sample_interrupt(self) -> None:
+    def _requested(self) -> tuple[int, bool] | None:
+        """Number of the message that the core asks for, and whether INTA is to be asserted."""
         if self._get("cfginterruptn"):
+            return None
+        return self._get("cfginterruptdi"), not self._get("cfginterruptassertn")
+
+    def _sample_interrupt(self) -> None:
+        request = self._requested()
+        if not request:
             self._interrupt_delay = None
-        elif not self._driven["cfginterruptrdyn"]:
+        elif self._interrupt_ready:
             self._interrupt_delay = None
-            self._interrupt()
+            self._interrupt(*request)
         elif self._interrupt_delay is None:
             self._interrupt_delay = self._rng.randrange(8)
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, number: int, asserted: bool) -> None:
         """Queue the message that the core asked for behind the TLPs that it sent before."""
-        function, number = self.function, self._get("cfginterruptdi")
+        function = self.function
         if function.msix_cap.msix_enable:
             raise TlpError("the block is asked for an interrupt while MSI-X is enabled")
         if function.msi_cap.msi_enable:
@@ -410,7 +473,6 @@ class Series7Device(Device):
             if function.bus_master_enable:
                 self._queue(partial(function.msi_cap.issue_msi_interrupt, number), 0)
             return
-        asserted = not self._get("cfginterruptassertn")
         if number:
             raise TlpError(f"interrupt pin {number} requested; the function has INTA only")
         if asserted == function.interrupt_status:
@@ -420,11 +482,15 @@ class Series7Device(Device):
         self._queue(partial(self.upstream_send, message), 0)
 
     def _sample_errors(self) -> None:
+        ports = "cfgtrnpendingn", "cfgerrcpltimeoutn", "cfgerrcplunexpectn"
+        self._note_errors(*(not self._get(port) for port in ports))
+
+    def _note_errors(self, pending: bool, timed_out: bool, unexpected: bool) -> None:
         capability = self.function.pcie_cap
-        capability.transactions_pending = not self._get("cfgtrnpendingn")
-        if not self._get("cfgerrcpltimeoutn"):
+        capability.transactions_pending = pending
+        if timed_out:
             self.timeouts += 1
             capability.nonfatal_error_detected = True
-        if not self._get("cfgerrcplunexpectn"):
+        if unexpected:
             self.unexpected += 1
             capability.correctable_error_detected = True

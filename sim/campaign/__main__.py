@@ -17,6 +17,7 @@ from sim.compile.tools import ROOT, BuildError
 
 from . import bundle, execute, one
 from .draw import draw
+from .plan import CORES, pcie_of
 from .report import Record
 from .worker import name_of
 
@@ -29,7 +30,7 @@ _PROGRAM = f"{shlex.quote(sys.executable)} -m sim.campaign"
 def _run(arguments: argparse.Namespace) -> int:
     begin = time.monotonic()
     record = Record()
-    packed = bundle.make()
+    packed = bundle.make(_cores(arguments))
     place = arguments.scheduler
     site = execute.cluster(packed, place) if place else execute.local(packed, arguments.cores)
 
@@ -63,6 +64,15 @@ def _run(arguments: argparse.Namespace) -> int:
     return int(bool(record.failed) or not record.seeds)
 
 
+def _cores(arguments: argparse.Namespace) -> list[tuple[str, int, int]]:
+    """Those that the campaign's seeds need: any, if they are not counted."""
+    if arguments.seeds is None:
+        return list(dict.fromkeys(CORES))
+    first = arguments.seed * execute.SEEDS
+    plans = (draw(seed, arguments.episodes) for seed in range(first, first + arguments.seeds))
+    return sorted({plan.machine.core for plan in plans})
+
+
 def _again(seed: int, arguments: argparse.Namespace) -> str:
     """The command that does exactly the same."""
     usual = arguments.episodes == execute.EPISODES
@@ -81,7 +91,8 @@ def _replay(arguments: argparse.Namespace) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "models").mkdir(parents=True)
     waves = not arguments.no_waves
-    model = build(waves, channels=machine.channels, user=machine.user)
+    pcie = pcie_of(machine.width)
+    model = build(waves, channels=machine.channels, user=machine.user, pcie=pcie)
     if waves:
         layout.copy(model, folder)
     (folder / "models" / machine.model).symlink_to(model)

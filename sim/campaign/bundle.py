@@ -6,37 +6,42 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hw.endpoint import MODULE_NAME
 from sim.benches.model import build
 from sim.compile.tools import ROOT
 
-from .plan import CORES, model_name
+from .plan import model_name, pcie_of
 
 __all__ = ["make"]
 
 _SOURCES = ("hw", "host/peerdma", "sim", "tools")
 
 
-def _content() -> Iterator[tuple[str, Path]]:
+def _content(cores: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, Path]]:
     """Name in the archive and file, in an order that is always the same."""
     # pytest, of which cocotb makes use, takes the next one above, and its path of modules.
     yield "pyproject.toml", ROOT / "pyproject.toml"
     for folder in _SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield str(path.relative_to(ROOT)), path
-    for user, channels in dict.fromkeys(CORES):
-        model = build(channels=channels, user=user)
-        yield f"models/{model_name(user, channels)}/{MODULE_NAME}", model / MODULE_NAME
+    for user, channels, width in cores:
+        model = build(channels=channels, user=user, pcie=pcie_of(width))
+        yield f"models/{model_name(user, channels, width)}/{MODULE_NAME}", model / MODULE_NAME
 
 
-def make() -> bytes:
-    """A compressed archive; the same content is the same bytes. Raises BuildError."""
+def make(cores: Iterable[tuple[str, int, int]]) -> bytes:
+    """A compressed archive with these cores of `plan.CORES`; the same content is the same bytes.
+
+    Raises
+    ------
+    BuildError
+    """
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name, path in _content():
+        for name, path in _content(cores):
             data = path.read_bytes()
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(data), 0o755 if name.startswith("models") else 0o644

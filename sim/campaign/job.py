@@ -431,6 +431,7 @@ class Job:
             if after:
                 target = "stream" if part.piece.card is None else "ram"
                 seen.sample("recovery", after=after, way=way, contents=target)
+                seen.sample("width", width=rig.machine.width, after=after)
         if run.notice == "interrupt":
             seen.sample("interrupt", kind=rig.kind, source=way, path="at once")
 
@@ -449,9 +450,12 @@ class Job:
             "pci": address % 8,
             "page": "inside" if end < 4096 else "to its end" if end == 4096 else "across",
         }
+        of_width = {name: values[name] for name in ("way", "target")}
         if piece.card is not None:
             values["card"] = piece.card % 8
+            of_width["card"] = piece.card % 32
         self.rig.seen.sample("descriptor", **values)
+        self.rig.seen.sample("width", width=self.rig.machine.width, **of_width)
 
 
 def _padded(data: bytes, size: int) -> np.ndarray:

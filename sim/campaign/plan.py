@@ -21,30 +21,46 @@ __all__ = [
     "Run",
     "Surroundings",
     "model_name",
+    "pcie_of",
 ]
 
-#: Cores that a seed may have, as benches have them: user block, by its name in
-#: `hw.stream.user_blocks`, and channels each way. A quarter of the seeds has frames.
-CORES = 3 * (("pass", 1), ("pass", 2)) + 2 * (("pattern", 2),)
+#: Cores that a seed may have: user block, by its name in `hw.stream.user_blocks`, channels each
+#: way, and bits of a beat. A quarter of the seeds has frames, and as many are of more than 64 bits.
+CORES = (
+    *3 * (("pass", 1, 64), ("pass", 2, 64)),
+    *2 * (("pattern", 2, 64),),
+    ("pass", 2, 128),
+    ("pass", 1, 256),
+    ("pattern", 1, 256),
+)
 #: Disturbances that empty all pairs.
 EMPTYING = ("soft reset", "hot reset", "link loss")
 
 
-def model_name(user: str, channels: int) -> str:
-    """Name of the compiled core with this user block and so many channels each way."""
-    return f"{user}{channels}"
+def model_name(user: str, channels: int, width: int) -> str:
+    """Name of the compiled core of `CORES`."""
+    return f"{user}{channels}-{width}"
+
+
+def pcie_of(width: int) -> str:
+    """What a core of so many bits is connected to, as `sim.benches.model.build` takes it.
+
+    A wider one is at the seam: the 7-series adapter has 64 bits.
+    """
+    return f"seam-{width}" if width > 64 else "series7"
 
 
 @dataclass(frozen=True)
 class Machine:
     """What stays as it is for the whole seed.
 
-    Channels each way, user block, lanes, credits of the far end, and the transmit side of the PCIe
-    block.
+    Channels each way, user block, bits of a beat, lanes, credits of the far end, and the transmit
+    side of the PCIe block.
     """
 
     channels: int
     user: str
+    width: int
     lanes: int
     posted: tuple[int, int]
     nonposted: int
@@ -59,7 +75,12 @@ class Machine:
     @property
     def model(self) -> str:
         """`model_name` of the core that it needs."""
-        return model_name(self.user, self.channels)
+        return model_name(*self.core)
+
+    @property
+    def core(self) -> tuple[str, int, int]:
+        """That core, of `CORES`."""
+        return self.user, self.channels, self.width
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ _SEED_US = 40_000
 _SILENCE_US = 3
 #: How much is read back after something went wrong.
 _AUDIT_BYTES, _AUDIT_PIECES = 8000, 64
-#: Bytes that the ring of a pair holds, the time in which reads fill it on any link here, and how
-#: long C2H waits at least when H2C begins so much later.
+#: Bytes that the ring of a pair holds at 64 bits, the time in which reads fill it on any link here,
+#: and how long C2H waits at least when H2C begins so much later.
 _RING, _FILLS_NS, _EMPTY_NS = 8 * 1024, 40_000, 3000
 _QUARANTINE_US = 700
 
@@ -192,7 +192,7 @@ class _Session:
         sent = left + sum(job.run.streamed for job in into if job.began_ns < out[0].began_ns)
         lead = out[0].began_ns - into[0].began_ns
         pressure = "neither"
-        if sent > _RING and lead > _FILLS_NS:
+        if sent > _RING * self._rig.machine.width // 64 and lead > _FILLS_NS:
             pressure = "h2c waits for room"
         elif not left and lead < -_EMPTY_NS:
             pressure = "c2h waits for bytes"

@@ -41,6 +41,18 @@ _NO_SECOND = Exclusion(
 _NO_DATA = "a descriptor of length 0 moves nothing"
 
 GROUPS = (
+    # One for each descriptor of a run that ended well, and another one if something else had not.
+    Group(
+        "width",
+        {
+            "width": ("64", "128", "256"),
+            "way": WAYS,
+            "target": TARGETS,
+            "card": tuple(map(str, range(32))),
+            "after": (*FAULTS, *DISTURBANCES),
+        },
+        (("width", "way", "target"), ("width", "way", "card"), ("width", "after")),
+    ),
     # One sample for each descriptor of a run that ended well.
     Group(
         "descriptor",

@@ -18,6 +18,7 @@ from amaranth.lib.wiring import In, PureInterface
 
 from hw.core import Core, CoreConfig
 from hw.endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS
+from hw.pcie.ports import Port
 from hw.pcie.series7.block import SERIES7
 from hw.seam import Block, SeamSignature
 from peerdma import regs
@@ -25,7 +26,7 @@ from sim.board.session import Seam
 
 from .front_end import Pin, front_end
 
-__all__ = ["block_of", "front_end_of_seam", "verilog_of_attached"]
+__all__ = ["block_of", "front_end_of_seam", "ports_of_seam", "verilog_of_attached"]
 
 
 class _Port(NamedTuple):
@@ -45,6 +46,15 @@ def verilog_of_attached(config: CoreConfig, seam: Seam) -> str:
     """Verilog of a core for simulation."""
     top = _Attached(config, seam)
     return verilog.convert(top, name=MODULE_NAME, ports=top.ports, emit_src=False)
+
+
+def ports_of_seam(seam: Seam) -> list[Port]:
+    """The module's ports to the block, one for each field of what crosses the seam."""
+    signature = SeamSignature(block_of(seam))
+    return [
+        Port(port.name, "i" if port.to_core else "o", len(port.value), port.path)
+        for port in _ports(signature, signature.create())
+    ]
 
 
 def front_end_of_seam(seam: Seam) -> str:
