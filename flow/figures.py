@@ -182,6 +182,7 @@ def main(argv: list[str] | None = None) -> int:
             c2h=arguments.channels,
             clock_khz=int(FIGURES["clock"].goal * 1000) if on_board else _FASTEST,
             launch_queues=arguments.launch_queues,
+            **adapter.core,
         )
         arguments.output.mkdir(parents=True, exist_ok=True)
         if not on_board:

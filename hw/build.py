@@ -119,8 +119,9 @@ def main(argv: list[str] | None = None) -> int:
         help=f"the PCIe block ({DEFAULT_ADAPTER.name})",
     )
     add_core_options(core)
+    adapter = ADAPTERS[parser.parse_args(argv).pcie]
+    core.set_defaults(**adapter.core)
     arguments = parser.parse_args(argv)
-    adapter = ADAPTERS[arguments.pcie]
     try:
         config = chosen_core(arguments)
         config.require(adapter.block)

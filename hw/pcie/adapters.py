@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The PCIe blocks that the core can be built for."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from amaranth.lib import wiring
 
-from ..seam import WIDTHS, Block
+from ..seam import FIVE_BIT_TAGS, WIDTHS, Block
 from .ports import Port
 from .series7.adapter import Series7Adapter
 from .series7.block import SERIES7
@@ -36,6 +36,8 @@ class AdapterKind:
         The adapter for a clock of so many kHz; its other interface is `seam`.
     fpga : str
         Yosys' name of the FPGAs that have it.
+    core : mapping
+        Parameters of `hw.core.CoreConfig` whose default is another one with this block.
     """
 
     name: str
@@ -45,6 +47,7 @@ class AdapterKind:
     interface: str
     make: Callable[[int], wiring.Component]
     fpga: str
+    core: Mapping[str, int] = field(default_factory=dict)
 
 
 def _ultrascale(family: Family, title: str, fpga: str, width: int) -> AdapterKind:
@@ -56,6 +59,8 @@ def _ultrascale(family: Family, title: str, fpga: str, width: int) -> AdapterKin
         interface="pcie",
         make=lambda _: UltraScaleAdapter(family, width),
         fpga=fpga,
+        # At Gen3 x8, 16 tags do not suffice for reads of 256 bytes, nor for small descriptors.
+        core={"tags": FIVE_BIT_TAGS} if width == max(WIDTHS) else {},
     )
 
 

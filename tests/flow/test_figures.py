@@ -113,10 +113,10 @@ def test_the_core_that_is_measured(monkeypatch, options, wanted):
 def test_a_core_for_another_block_is_measured_alone(monkeypatch, tmp_path):
     measured = []
     monkeypatch.setattr(figures, "_measure_alone", lambda *core: measured.append(core) or 0)
-    options = ["--area", "--pcie", "ultrascale-128", "-o", str(tmp_path / "new")]
+    options = ["--area", "--pcie", "ultrascale-256", "-o", str(tmp_path / "new")]
     assert figures.main(options) == 0
-    config = CoreConfig(clock_khz=250_000)
-    assert measured == [(config, ADAPTERS["ultrascale-128"], tmp_path / "new", 4)]
+    config = CoreConfig(clock_khz=250_000, tags=32)
+    assert measured == [(config, ADAPTERS["ultrascale-256"], tmp_path / "new", 4)]
     assert (tmp_path / "new").is_dir()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hw import build
 from hw.build import generate, main
 from hw.core import CoreConfig
 from hw.endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS, user_ports
@@ -93,6 +94,23 @@ def test_a_core_for_another_block_has_its_ports(pcie, user):
     )
     streams = [port.width for port in ports if port.name.endswith("h2c0_tdata")]
     assert streams == ([adapter.block.width] if user else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "tags"),
+    [
+        ([], 16),
+        (["--pcie", "ultrascale_plus-128"], 16),
+        (["--pcie", "ultrascale_plus-256"], 32),
+        (["--pcie", "ultrascale_plus-256", "--tags", "64"], 64),
+        (["--tags", "8", "--pcie", "ultrascale-256"], 8),
+    ],
+)
+def test_a_core_has_as_many_tags_as_its_block_calls_for(options, tags, monkeypatch, tmp_path):
+    built = []
+    monkeypatch.setattr(build, "generate", lambda config, _: built.append(config.tags) or "")
+    assert main(["core", "-o", str(tmp_path / "core.v"), *options]) == 0
+    assert built == [tags]
 
 
 @pytest.mark.parametrize(
