@@ -333,7 +333,7 @@ def test_a_timeout_waits_for_no_stream(beats, width):
 def test_nothing_waits_for_reads_that_end(beats, width):
     """Each packet of a stream is its read's only one, and for each that ends another begins."""
     tags, period, lost = 16, 16, 2
-    cycles = {"latency": (16, 16), "header_cycles": not completions_abut(width)}
+    cycles = {"latency": (2, 2), "header_cycles": not completions_abut(width)}
     bench = Bench(3, tags, timeout_cycles=tags * period, width=width, max_payload=512, **cycles)
     bench.mutate = lambda request, packets: [] if request.address < PAGE else packets
 
@@ -343,6 +343,8 @@ def test_nothing_waits_for_reads_that_end(beats, width):
         await bench.until(lambda: bench.timed_out)
         count, waits, job = 0, [], None
         while len(bench.timed_out) <= lost:
+            # Completions pile up now and then, so that they come without a pause.
+            bench.gap_rate = bench.cycle % 61 < 24
             if not bench.waiting[1] and len(bench.active[1]) < tags - lost - 3:
                 at = 512 * (count % 32)
                 bench.submit(1, 2 * PAGE + at, beats * bench.lanes, at)
@@ -353,7 +355,7 @@ def test_nothing_waits_for_reads_that_end(beats, width):
             if job.taken == bench.cycle - 1:
                 waits.append(job.taken - asked)
         late = [(cycle - bench.timed_out[0]) % period for cycle in bench.timed_out]
-        assert max(waits) <= 3 and max(late) <= 2
+        assert max(waits) <= 4 and max(late) <= 2
 
     bench.run(test)
 
