@@ -84,8 +84,8 @@ ROWS = [
     (
         "a write more than there are numbers",
         "pcie/ultrascale/sent.py",
-        "self.room.eq(under_way < most - 1)",
-        "self.room.eq(under_way < most)",
+        "self.room.eq(under_way < limits[self.max_payload] - 1)",
+        "self.room.eq(under_way < limits[self.max_payload])",
         "pcie/ultrascale/test_sent.py::test_there_are_never_more_writes_than_numbers",
     ),
     (

@@ -121,6 +121,7 @@ class UltraScaleAdapter(wiring.Component):
             sent.token.eq(request.payload.header.token),
             sent.takes.eq(request.valid & request.ready & request.payload.last & sent.write),
             sent.bus_master.eq(link.bus_master),
+            sent.max_payload.eq(link.max_payload),
             requests.sequence.eq(sent.sequence),
         ]
         for index, suffix in enumerate(family.sequence_ports):

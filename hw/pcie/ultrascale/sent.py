@@ -9,6 +9,13 @@ from ...seam import SentToken
 
 __all__ = ["PATIENCE", "SentWrites"]
 
+#: Bytes of writes that may be under way. Those in the block are in front of the next read. A number
+#: may take as long to come back as the link takes for these bytes, 0.3 µs with eight Gen3 lanes; no
+#: document says how long it takes.
+_BYTES = 3072
+#: The least of what Max_Payload_Size allows, and its codes.
+_SMALLEST_PAYLOAD, _PAYLOADS = 128, 6
+
 #: Cycles without Bus Master after which a write that has not come back is taken for dropped.
 PATIENCE = 4096
 
@@ -19,6 +26,9 @@ class SentWrites(wiring.Component):
     The block gives a request's number back when no completion that it is given later can pass the
     request (PG156 and PG213, "Maintaining Transaction Order"), and those of writes in their order.
     The upper half of the numbers is for writes; reads have number 0.
+
+    As many writes may be under way as there are numbers, but no more than `_BYTES`, if each has the
+    max payload size.
 
     The block may drop what it has when Bus Master is cleared, and a number is then lost. So after
     `PATIENCE` cycles without Bus Master in which none has come, all writes under way are reported
@@ -42,6 +52,8 @@ class SentWrites(wiring.Component):
     valid : In(ports), number : array of In(bits)
         Numbers that the block gives back.
     bus_master : In(1)
+    max_payload : In(3)
+        As in `LinkState`.
     room : Out(1)
         Another write may start, beside one that ends in this cycle.
     sent : Out(stream of SentToken, always ready)
@@ -58,6 +70,7 @@ class SentWrites(wiring.Component):
                 "valid": In(ports),
                 "number": In(bits).array(ports),
                 "bus_master": In(1),
+                "max_payload": In(3),
                 "room": Out(1),
                 "sent": Out(stream.Signature(SentToken, always_ready=True)),
             }
@@ -89,6 +102,8 @@ class SentWrites(wiring.Component):
         with m.Elif(under_way == 0):
             m.d.sync += dropping.eq(0)
 
+        sizes = [_SMALLEST_PAYLOAD << code for code in range(_PAYLOADS)]
+        limits = Array(max(min(most, _BYTES // size), 2) for size in sizes)
         hands, known = self.sent.valid, Signal(range(most + 3))
         m.d.comb += [
             self.sequence.eq(Mux(self.write, Cat(place, 1), 0)),
@@ -99,7 +114,7 @@ class SentWrites(wiring.Component):
             hands.eq((sent != 0) | (dropping & (under_way != 0))),
             self.sent.payload.token.eq(read.data),
             self.sent.payload.dropped.eq(sent == 0),
-            self.room.eq(under_way < most - 1),
+            self.room.eq(under_way < limits[self.max_payload] - 1),
             known.eq(sent + came),
         ]
         m.d.sync += [

@@ -133,6 +133,17 @@ def test_rates_to_the_cycle(number):
     assert cycles == {kind: both[number] for kind, both in CYCLES.items()}
 
 
+def test_reads_do_not_wait_for_many_writes():
+    """On a link slower than the streams, writes wait in the block, and what is read comes late."""
+    slow = replace(on_link("gen3x4", STRADDLES.streams), clock_khz=STREAMS["clock_khz"])
+    slow = replace(slow, max_payload=512)
+    short, long = 1 << 16, 1 << 18
+    with Rig(slow, long) as rig:
+        first, last = (size / rig.bytes_per_cycle("dual", size) for size in (short, long))
+    rate = (long - short) / (last - first) * slow.clock_khz / 1000
+    assert rate > 0.98 * bound("dual", slow)[0]
+
+
 @pytest.mark.parametrize(
     ("conditions", "said"),
     [

@@ -68,13 +68,16 @@ def test_tokens_come_with_numbers(family):
     assert not any(payload.dropped for _, payload in log)
 
 
+@pytest.mark.parametrize("max_payload", range(4))
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.name)
-def test_there_are_never_more_writes_than_numbers(family):
-    """One ends in the cycle in which `room` falls, and another has started meanwhile."""
+def test_there_are_never_more_writes_than_numbers(family, max_payload):
+    """Nor more than 3 KiB. One ends in the cycle in which `room` falls, and another has started
+    meanwhile."""
     dut = writes_of(family)
 
     async def bench(ctx):
         ctx.set(dut.bus_master, 1)
+        ctx.set(dut.max_payload, max_payload)
         taken, room_before = 0, ctx.get(dut.room)
         ctx.set(dut.write, 1)
         for _ in range(3 * family.writes):
@@ -82,7 +85,7 @@ def test_there_are_never_more_writes_than_numbers(family):
             ctx.set(dut.takes, room_before)
             room_before, taken = ctx.get(dut.room), taken + room_before
             await ctx.tick()
-        assert taken == family.writes
+        assert taken == min(family.writes, 3072 // (128 << max_payload))
 
     simulate(dut, bench)
 
