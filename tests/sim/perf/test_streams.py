@@ -39,8 +39,9 @@ def test_it_is_the_core_that_tests_share():
         ({"transmit_pause": (100, 3000)}, {"long_transmit": 3000, "in_sent": 3000}),
         ({"reorder": 1}, {"interleaved": 10}),
         ({"reorder": 1, "tlp_gap": 3}, {"interleaved": 10}),
+        ({"nonposted": 2, "posted": (4, 32), "credit_ns": 400.0}, {}),
     ],
-    ids=["kind", "beats", "refused beats", "long", "long refusal", "other tags", "gaps"],
+    ids=["kind", "beats", "refused beats", "long", "long refusal", "other tags", "gaps", "credits"],
 )
 @pytest.mark.parametrize("conditions", [STRADDLES, PLAIN], ids=["straddling", "plain"])
 def test_what_was_sent_to_the_board_comes_back(conditions, unkind, expected):
