@@ -741,8 +741,8 @@ BUGS: dict[str, list[Edit]] = {
         "hw/pcie/ultrascale/sent.py",
         (
             "no more writes than numbers",
-            "self.room.eq(under_way < most - 1)",
-            "self.room.eq(under_way < most)",
+            "self.room.eq(under_way < limits[self.max_payload] - 1)",
+            "self.room.eq(under_way < limits[self.max_payload])",
         ),
         (
             "a number of a read is not one of a write",

@@ -160,6 +160,13 @@ ROWS = [
         "test_function_reset.py::test_the_sequence",
     ),
     (
+        "a read that the block has taken is room again at once",
+        "pcie/ultrascale/credits.py",
+        "hidden + self.takes - left[-1]",
+        "hidden + self.takes - self.leaves",
+        "pcie/ultrascale/test_adapter.py::test_reads_that_the_block_does_not_show_yet_have_no_room",
+    ),
+    (
         "a message that failed is lost",
         "pcie/ultrascale/interrupts.py",
         "self.message_sent | ~self.msi_enable",
@@ -190,14 +197,14 @@ ROWS = [
     (
         "a request is cut off behind its first beat",
         "pcie/ultrascale/insert.py",
-        "out.user.eq(self.user)",
+        "out.user.eq(Mux(left != 0, held_user, self.user))",
         "out.user.eq(Mux(beat.first, self.user, 1 << 11))",
         "pcie/ultrascale/test_transmit.py::test_requests",
     ),
     (
         "a completion has parity",
         "pcie/ultrascale/insert.py",
-        "out.user.eq(self.user)",
+        "out.user.eq(Mux(left != 0, held_user, self.user))",
         "out.user.eq(self.user | 1 << 32)",
         "pcie/ultrascale/test_transmit.py::test_completions",
     ),

@@ -16,7 +16,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...seam import BUS_WIDTH, SeamSignature, TargetKind
 from ..interface import PortsSignature
-from .credits import NonPostedCredits
+from .credits import NonPostedCredits, ReadRoom
 from .family import Family
 from .interrupts import Interrupts
 from .management import DeviceControl
@@ -29,7 +29,7 @@ from .ports import (
 )
 from .receive import CompletionReceiver, RequestReceiver
 from .sent import SentWrites
-from .transmit import CompletionTransmitter, RequestTransmitter
+from .transmit import CompletionTransmitter, RequestTransmitter, is_read
 
 __all__ = ["UltraScaleAdapter"]
 
@@ -130,6 +130,18 @@ class UltraScaleAdapter(wiring.Component):
                 sent.number[index].eq(getattr(pcie, f"pcie_rq_seq_num{suffix}")),
             ]
 
+        m.submodules.room = room = ReadRoom()
+        out, first, read, kept = requests.o, Signal(init=1), Signal(), Signal()
+        # `tuser` counts in a packet's first beat only.
+        m.d.comb += [
+            read.eq(Mux(first, is_read(out.payload.user, family.sequence_bits), kept)),
+            room.takes.eq(request.valid & request.ready & ~sent.write),
+            room.leaves.eq(out.valid & out.ready & out.payload.last & read),
+            room.shown.eq(pcie.cfg_fc_nph),
+        ]
+        with m.If(out.valid & out.ready):
+            m.d.sync += [first.eq(out.payload.last), kept.eq(read)]
+
         target = seam.target
         m.submodules.credits = credits = NonPostedCredits()
         kind = target.payload.header.kind
@@ -186,7 +198,7 @@ class UltraScaleAdapter(wiring.Component):
             link.rcb.eq(pcie.cfg_rcb_status[0]),
             link.read_room.eq(1),
             link.write_room.eq(sent.room),
-            link.np_headers.eq(pcie.cfg_fc_nph),
+            link.np_headers.eq(room.room),
         ]
         if family.bus_number:
             m.d.comb += link.requester_id.eq(Cat(C(0, 8), pcie.cfg_bus_number))

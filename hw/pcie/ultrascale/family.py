@@ -12,8 +12,8 @@ __all__ = ["FAMILIES", "ULTRASCALE", "ULTRASCALE_PLUS", "Family"]
 
 #: Bytes of a unit of data credit.
 _CREDIT_BYTES = 16
-#: Cycles that a read may need from the seam to `cfg_fc_nph`. No document has the block's share.
-_CREDIT_LAG = 8
+#: Cycles until a read that the adapter has taken is in what it shows as room (`credits.ReadRoom`).
+_CREDIT_LAG = 1
 #: Client tags: UltraScale has these, UltraScale+ 256, of which the engine has no use for more.
 _MAX_TAGS = 64
 

@@ -11,10 +11,16 @@ from .descriptors import CompleterCompletion, RequesterRequest, RequestType
 from .insert import HeaderInsert, transmit_beat
 from .ports import CC_USER
 
-__all__ = ["CompletionTransmitter", "RequestTransmitter"]
+__all__ = ["CompletionTransmitter", "RequestTransmitter", "is_read"]
 
 #: Lowest bits of the sequence number in `tuser` of requests, and of its upper part.
 _SEQUENCE, _SEQUENCE_HIGH, _SEQUENCE_LOW_BITS = 24, 60, 4
+
+
+def is_read(user: Value, bits: int) -> Value:
+    """Whether a request with this `tuser` is a read, by its sequence number of so many bits."""
+    number = Cat(user[_SEQUENCE : _SEQUENCE + _SEQUENCE_LOW_BITS], user[_SEQUENCE_HIGH:])
+    return ~number[bits - 1]
 
 
 class _Transmitter(wiring.Component):

@@ -7,7 +7,7 @@ import pytest
 
 from hw.pcie.adapters import ADAPTERS
 from hw.pcie.ultrascale.adapter import UltraScaleAdapter
-from hw.pcie.ultrascale.credits import NonPostedCredits
+from hw.pcie.ultrascale.credits import SHOWN_LATE, NonPostedCredits, ReadRoom
 from hw.pcie.ultrascale.family import ULTRASCALE, ULTRASCALE_PLUS
 from hw.pcie.ultrascale.interrupts import Interrupts
 from hw.seam import WIDTHS
@@ -291,3 +291,35 @@ def test_a_packet_is_cut_off_by_the_bit_of_its_stream(family):
 
         simulate(dut, bench, background=[watched])
         assert len(ends) == 1, port
+
+
+def test_reads_that_the_block_does_not_show_yet_have_no_room():
+    """However long they wait in front of the block, and however late that shows them."""
+    rng = seeded()
+    dut = ReadRoom()
+    limit, taken, left, late = 5, 0, 0, [0] * SHOWN_LATE
+
+    async def bench(ctx):
+        nonlocal taken, left
+        for _ in range(1000):
+            ctx.set(dut.shown, limit - late[0])
+            room = ctx.get(dut.room)
+            assert 0 <= room <= limit - taken
+            takes = room > 0 and taken - left < 3 and rng.random() < 0.5
+            leaves = taken > left and rng.random() < 0.2
+            ctx.set(dut.takes, takes)
+            ctx.set(dut.leaves, leaves)
+            await ctx.tick()
+            taken, left = taken + takes, left + leaves
+            late.append(left)
+            del late[0]
+            # The partner makes room for what it has, once all of it is seen.
+            if left == taken == limit == late[0]:
+                assert ctx.get(dut.room) == 0
+                taken = left = 0
+                late[:] = [0] * SHOWN_LATE
+                ctx.set(dut.takes, 0)
+                ctx.set(dut.leaves, 0)
+                await ctx.tick().repeat(SHOWN_LATE)
+
+    simulate(dut, bench)
