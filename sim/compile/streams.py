@@ -21,12 +21,12 @@ def front_end_of_streams(name: str) -> str:
     family = FAMILIES[name.rsplit("-", 1)[0]]
     block = ADAPTERS[name].block
     flags = ", ".join(str(flag).lower() for flag in (family.one_hot_speed, family.bus_number))
-    kind = f'{{"{name}", {block.width}, {family.sequence_bits}, {flags}}}'
+    # No member of the class: dlopen gives all libraries in a process the first one's.
+    kind = f'UltraScaleKind{{"{name}", {block.width}, {family.sequence_bits}, {flags}}}'
     body = (
-        f"    static constexpr UltraScaleKind kKind = {kind};\n"
         "    template <class... Others>\n"
         "    FrontEnd(const Options &options, Others &...others)\n"
-        "        : UltraScaleBlock(kKind, options, others...) {}\n"
+        f"        : UltraScaleBlock({kind}, options, others...) {{}}\n"
     )
     pins = _pins(name, family)
     return front_end("hw/pcie/ultrascale/ports.py", "UltraScaleBlock", "ultrascale.h", body, pins)

@@ -7,6 +7,7 @@ gen3x4"`; a test would have to compile them.
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -164,6 +165,14 @@ def test_what_the_model_refuses(conditions, said):
 def test_a_core_behind_another_adapter_is_none():
     with pytest.raises(ValueError, match="this core is behind the adapter of the 7 series"):
         Session(compiled(), replace(Conditions(), streams=STRADDLES.streams), 4096)
+
+
+def test_models_of_two_blocks_share_nothing():
+    """As a process may load both: no symbol of ours is one that dlopen makes the same in all."""
+    library = compiled(**STREAMS).library
+    symbols = subprocess.run(["nm", library], check=True, capture_output=True, text=True).stdout
+    assert "FrontEnd" in symbols
+    assert not [line for line in symbols.splitlines() if " u " in line and "FrontEnd" in line]
 
 
 # The table ---------------------------------------------------------------------------------------
