@@ -35,8 +35,6 @@ __all__ = ["UltraScaleAdapter"]
 
 #: Flow control information select: transmit credits available.
 _FC_TRANSMIT_AVAILABLE = 4
-#: Offset in bytes of Device Control in the PCI Express capability.
-_DEVICE_CONTROL = 8
 
 
 class UltraScaleAdapter(wiring.Component):
@@ -174,7 +172,7 @@ class UltraScaleAdapter(wiring.Component):
 
         m.submodules.control = control = DeviceControl()
         m.d.comb += [
-            pcie.cfg_mgmt_addr.eq((family.express_capability + _DEVICE_CONTROL) // 4),
+            pcie.cfg_mgmt_addr.eq(family.device_control // 4),
             pcie.cfg_mgmt_read.eq(control.read),
             control.done.eq(pcie.cfg_mgmt_read_write_done),
             control.data.eq(pcie.cfg_mgmt_read_data),

@@ -45,8 +45,8 @@ class Family:
         It shows its bus number.
     management_address : int
         Bits of `cfg_mgmt_addr`.
-    express_capability : int
-        Offset in bytes of the PCI Express capability in its configuration space.
+    device_control : int
+        Offset in bytes of Device Control in its configuration space.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Family:
     one_hot_speed: bool
     bus_number: bool
     management_address: int
-    express_capability: int
+    device_control: int
 
     @property
     def writes(self) -> int:
@@ -100,7 +100,7 @@ ULTRASCALE = Family(
     one_hot_speed=True,
     bus_number=False,
     management_address=19,
-    express_capability=0xC0,
+    device_control=0xC8,
 )
 ULTRASCALE_PLUS = Family(
     name="ultrascale_plus",
@@ -118,6 +118,6 @@ ULTRASCALE_PLUS = Family(
     one_hot_speed=False,
     bus_number=True,
     management_address=10,
-    express_capability=0x70,
+    device_control=0x78,
 )
 FAMILIES = {family.name: family for family in (ULTRASCALE, ULTRASCALE_PLUS)}

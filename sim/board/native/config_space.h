@@ -25,6 +25,7 @@ public:
     bool memory_enabled() const { return (command() & 2) && awake(); }
     bool bus_master() const { return (command() & 4) && awake(); }
     bool intx_disabled() const { return command() >> 10 & 1; }
+    uint16_t device_control() const { return get16(express_ + 8); }
     unsigned max_payload_code() const { return device_control() >> 5 & 7; }
     unsigned max_read_code() const { return device_control() >> 12 & 7; }
     bool extended_tag() const { return device_control() >> 8 & 1; }
@@ -63,7 +64,6 @@ private:
     uint16_t get16(size_t at) const { return bytes_[at] | bytes_[at + 1] << 8; }
     uint32_t get32(size_t at) const { return get16(at) | uint32_t(get16(at + 2)) << 16; }
     void put16(size_t at, uint16_t bits, bool on);
-    uint16_t device_control() const { return get16(express_ + 8); }
     bool awake() const { return !power_ || (get16(power_ + 4) & 3) == 0; }
     size_t capability(uint8_t id) const;
 

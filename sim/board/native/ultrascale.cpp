@@ -104,6 +104,7 @@ void UltraScaleBlock::edge(const UltraScalePorts &core) {
     if (take(kRequester, core.s_axis_rq)) take_request();
     if (take(kCompleter, core.s_axis_cc)) take_completion();
     take_interrupts(core);
+    answer_management(core);
     hand_over();
     credits_shown_ = core.cfg_fc_sel == kTransmitAvailable;
     bool waits = outstanding_.any() && link_.cycle() < last_read_ + patience_;
@@ -243,6 +244,16 @@ void UltraScaleBlock::take_interrupts(const UltraScalePorts &core) {
     if (!goes) return;
     (now.msi ? pins_.cfg_interrupt_msi_sent : pins_.cfg_interrupt_sent) = 1;
     interrupt_.reset();
+}
+
+// The core's configuration space is that of the 7-series block; what is read of it is where this
+// block has it.
+void UltraScaleBlock::answer_management(const UltraScalePorts &core) {
+    bool answers = core.cfg_mgmt_read && !pins_.cfg_mgmt_read_write_done;
+    if (answers && 4 * core.cfg_mgmt_addr != kind_.device_control)
+        error("the core reads something else in its configuration space than Device Control");
+    pins_.cfg_mgmt_read_data = config_.device_control();
+    pins_.cfg_mgmt_read_write_done = answers;
 }
 
 void UltraScaleBlock::show() {

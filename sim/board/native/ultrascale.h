@@ -14,6 +14,7 @@ struct UltraScaleKind {
     const char *name;  // of the block and its width
     unsigned width;    // bits of a beat
     unsigned sequence_bits;
+    unsigned device_control;  // where it is in the configuration space; bytes
     bool one_hot_speed, bus_number;
 };
 
@@ -33,6 +34,9 @@ struct UltraScalePorts {
     AxiStream s_axis_rq, m_axis_rc, m_axis_cq, s_axis_cc;
     uint8_t pcie_rq_seq_num = 0, pcie_rq_seq_num_vld = 0;
     uint8_t pcie_cq_np_req = 0, cfg_fc_sel = 0, cfg_fc_nph = 0, user_lnk_up = 0;
+    uint32_t cfg_mgmt_addr = 0, cfg_mgmt_read_data = 0;
+    uint8_t cfg_mgmt_read = 0, cfg_mgmt_read_write_done = 0;
+    uint8_t cfg_flr_in_process = 0, cfg_flr_done = 0;
     uint8_t cfg_max_payload = 0, cfg_max_read_req = 0;
     uint16_t cfg_function_status = 0;
     uint8_t cfg_rcb_status = 0, cfg_current_speed = 0, cfg_negotiated_width = 0;
@@ -84,6 +88,7 @@ private:
     void take_request();
     void take_completion();
     void take_interrupts(const Outputs &core);
+    void answer_management(const Outputs &core);
     void forward(Words &&words) override;
     void hand_over();
     void show();
