@@ -36,6 +36,7 @@ from .host import HostInterface
 from .interrupts.irq import USER_INTERRUPTS
 from .launch.queues import LaunchQueues
 from .memory.card_ram import CardRam
+from .parts.reset import Resets
 from .read.engine import ReadEngine
 from .read.pieces import PieceReads
 from .read.placement_switch import PlacementSwitch
@@ -284,7 +285,7 @@ class Core(wiring.Component):
             ]
             way = "c2h" if c2h else "h2c"
             for index, channel in enumerate(side):
-                m.submodules[f"{way}{index}"] = ResetInserter(host.reset)(channel)
+                m.submodules[f"{way}{index}"] = Resets(host.reset)(channel)
                 waits_for = field(self.waits_for, regs.EXTENSION["waits_for"], f"{way}{index}")
                 m.d.comb += waits_for.eq(channel.waits_for)
             sides.append(side)
@@ -305,7 +306,7 @@ class Core(wiring.Component):
             for index in range(config.pairs)
         ]
         for index, pair in enumerate(pairs):
-            m.submodules[f"pair{index}"] = ResetInserter(host.reset)(pair)
+            m.submodules[f"pair{index}"] = Resets(host.reset)(pair)
             wiring.connect(m, h2c[index].stream, pair.h2c)
             wiring.connect(m, c2h[index].stream, pair.c2h)
             wiring.connect(m, host.pairs[index], pair.bus)
@@ -377,7 +378,7 @@ class Core(wiring.Component):
             slots=config.slots,
             shared=self._shared,
         )
-        m.submodules.fetch = ResetInserter(host.reset)(fetch)
+        m.submodules.fetch = Resets(host.reset)(fetch)
         m.d.comb += fetch.limit.eq(host.read_limit)
         wiring.connect(m, engine.placement, placements.placement)
         wiring.connect(m, engine.mark, placements.mark)
@@ -401,7 +402,7 @@ class Core(wiring.Component):
 
     def _connect_launch_queues(self, m, host, engine, placements, channels, pairs):
         config, client = self._config, self._first_data - 1
-        m.submodules.launch = launch = ResetInserter(host.reset)(
+        m.submodules.launch = launch = Resets(host.reset)(
             LaunchQueues(
                 queues=config.launch_queues,
                 h2c=config.h2c,

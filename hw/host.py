@@ -22,6 +22,7 @@ from peerdma import regs
 from .channel.capture import ErrorCapture
 from .channel.signatures import ChannelHostSignature
 from .interrupts.irq import USER_INTERRUPTS, InterruptBlock
+from .parts.reset import Resets
 from .records import ReadError
 from .registers.bank import RegisterBank
 from .registers.bus import BusFanOut, BusSignature, BusStage, RegisterWrite
@@ -160,7 +161,7 @@ class HostInterface(wiring.Component):
         m.submodules.completer = completer = self._completer
         m.submodules.records = records = self._records
         m.submodules.soft_reset = soft_reset = SoftReset()
-        resets = ResetInserter(soft_reset.registers)
+        resets = Resets(soft_reset.registers)
         irq = InterruptBlock(len(channels))
         user = UserRegisters()
         common = RegisterBank(regs.SGDMA_COMMON, bar=regs.BAR_DMA[0])

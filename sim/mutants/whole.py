@@ -45,7 +45,7 @@ ROWS = [
     (
         "soft reset leaves channels as they are",
         "core.py",
-        "ResetInserter(host.reset)(channel)",
+        "Resets(host.reset)(channel)",
         "channel",
         _bench("bench_stream_faults.soft_resets"),
     ),
