@@ -10,7 +10,7 @@ from hw.seam import WIDTHS
 
 from .arbiter import Arbiter
 from .axi_stream import AxiStreamPorts, WideAxiStreamPorts
-from .descriptors import Pushes, Slots
+from .descriptors import Pushes, Slots, Stored
 from .doorbells import Doorbells
 from .entries import Entries
 from .frames import Frames, WideFrames, WidestFrames
@@ -53,6 +53,7 @@ PROPERTIES: dict[str, Callable[[], Property]] = {
     "arbiter": Arbiter,
     "shares": Shares,
     "slots": Slots,
+    **{f"stored-{width}": partial(Stored, width) for width in WIDTHS},
     "frames": Frames,
     "frames-128": WideFrames,
     "frames-256": WidestFrames,

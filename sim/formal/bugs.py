@@ -480,6 +480,30 @@ BUGS: dict[str, list[Edit]] = {
             "self.mark.valid",
         ),
     ],
+    "stored-64": _edits(
+        "hw/channel/slots.py",
+        (
+            "dwords that are not enabled stay",
+            "write.en.eq(self.placement.valid & (even | odd))",
+            "write.en.eq(self.placement.valid)",
+        ),
+    ),
+    "stored-128": _edits(
+        "hw/channel/slots.py",
+        (
+            "of the words of a beat that one is read which was asked for",
+            "m.d.sync += which.eq(self.word)",
+            "m.d.comb += which.eq(self.word)",
+        ),
+    ),
+    "stored-256": _edits(
+        "hw/channel/slots.py",
+        (
+            "each bank has a row of its own",
+            "row = Mux(odd, placed.rows[1], placed.rows[0])",
+            "row = Mux(even, placed.rows[1], placed.rows[0])",
+        ),
+    ),
     "pushes": [
         Edit(
             "the next dword is the one behind the last",

@@ -9,12 +9,13 @@ from hw.channel.fetch import DescriptorFetch, _known, _State
 from hw.channel.lists import READS
 from hw.channel.plan import ALIGN, IN_PAGE, PAGE_BYTES
 from hw.channel.push import PushWindow
+from hw.channel.slots import DescriptorSlots
 from hw.records import FETCH_DESCRIPTORS, ReadJob
 from peerdma import regs
 
 from .property import Property
 
-__all__ = ["Pushes", "Slots"]
+__all__ = ["Pushes", "Slots", "Stored"]
 
 
 class Slots(Property):
@@ -191,3 +192,51 @@ class Pushes(Property):
             pushed.any & ~pushed.whole & ~spoilt,
             spoilt,
         )
+
+
+class Stored(Property):
+    """What a placement brings for a dword of a slot is what is read there, until another one does.
+
+    Followed is any one dword, of a memory of 64, 128 or 256 bits. Assumed: a placement is for one
+    of the rings, and has each of its dwords for one row and whole.
+    """
+
+    RINGS, SLOTS = 2, 4
+    depth = 2
+
+    def __init__(self, width: int):
+        super().__init__(DescriptorSlots(self.RINGS, self.SLOTS, width=width))
+        self._columns = width // 32
+
+    def _state(self, m):
+        block, placed = self.block, self.block.placement.payload
+        at = self.any(m, range(regs.DESCRIPTOR.itemsize // 4 * self.SLOTS), "dword")
+        ring = self.any(m, range(self.RINGS), "in_ring")
+        half, word, slot = at[0], at[1:3], at[3:]
+        lanes = exact_log2(self._columns)
+        column, bank, row = at[:lanes], at[lanes], at[lanes + 1 :]
+        kept, there, comes = Signal(32), Signal(), Signal()
+        enables = [placed.enable[n].bit_select(column << 2, 1) for n in range(2)]
+        rows = [placed.rows[n][: len(row)] for n in range(2)]
+        m.d.comb += [
+            Assume(~block.placement.valid | (placed.client < self.RINGS)),
+            Assume(~block.placement.valid | ~enables[0] | ~enables[1]),
+            comes.eq(
+                block.placement.valid
+                & (placed.client == ring)
+                & Mux(bank, enables[1] & (rows[1] == row), enables[0] & (rows[0] == row))
+            ),
+        ]
+        with m.If(comes):
+            m.d.sync += [kept.eq(placed.data.word_select(column, 32)), there.eq(1)]
+        reads = (block.ring == ring) & (block.slot == slot) & (block.word == word)
+        known, wanted = self.past(m, reads & there), self.past(m, kept)
+        inside = Array(
+            self.inside.word(f"column{n}", Cat(at[lanes:], ring)) for n in range(self._columns)
+        )
+        m.d.comb += [
+            Assert(~known | (block.data.word_select(half, 32) == wanted)),
+            # What is inside.
+            Assert(~there | (inside[column] == kept)),
+        ]
+        self.cover(m, known & comes, known & (at == 0), known & (at == (1 << len(at)) - 1))

@@ -106,22 +106,28 @@ class Headers(Property):
             Assume(~settled | (i.payload.data == past(m, i.payload.data))),
         ]
 
-        # Of what was taken, one beat at most has not come out. If there is none, what comes out is
-        # what is taken in that cycle.
+        # Of what was taken, one beat at most has not come out, or two packets without payload. If
+        # there is none, what comes out is what is taken in that cycle.
         here = Signal(data.StructLayout({"beat": i.payload.shape(), "about": len(about)}))
         kept, want = Signal.like(here), Signal.like(here)
-        pending = Signal()
+        behind, newest = Signal.like(here), Signal.like(here)
+        pending, two = Signal(), Signal()
         m.d.comb += [here.beat.eq(i.payload), here.about.eq(about)]
-        m.d.comb += want.eq(Mux(pending, kept, here))
-        m.d.sync += pending.eq(Mux(pending, ~moves | taken, taken & ~moves))
+        m.d.comb += [want.eq(Mux(pending, kept, here)), newest.eq(Mux(two, behind, kept))]
+        m.d.sync += pending.eq(Mux(pending, two | ~moves | taken, taken & ~moves))
+        m.d.sync += two.eq(Mux(moves, two & taken, two | (pending & taken)))
         with m.If(taken):
+            m.d.sync += behind.eq(here)
+        with m.If(two & moves):
+            m.d.sync += kept.eq(behind)
+        with m.Elif(taken & (~pending | moves)):
             m.d.sync += kept.eq(here)
         begun = past(m, moves & o.payload.first)
         payload = want.about[-_COUNT:]
         count = Mux(want.beat.last, Mux(payload == 0, 0, (payload - 1)[:rows] + 1), lanes)
         m.d.comb += [
             Assert(~moves | pending | taken),
-            Assert(~(taken & pending) | moves),
+            Assert(~(taken & two) | moves),
             Assert(~o.valid | pending | i.valid),
             Assert(~o.valid | (o.payload.first == want.beat.first)),
             Assert(~o.valid | (o.payload.last == want.beat.last)),
@@ -134,21 +140,22 @@ class Headers(Property):
                 )
                 for lane in range(lanes)
             ),
-            # As the seam asks.
+            # As the seam asks: only a packet without payload is taken at once.
             Assert(~(begun & o.valid & o.payload.first)),
-            Assert(~(taken & i.payload.first) | under_way),
+            Assert(~(taken & i.payload.first) | under_way | (block.payload == 0)),
         ]
 
         # What is between.
         out, keep = wire.payload, wire.payload.keep
         left = inside("insert.left")
-        of_last = Mux(left != 0, kept.about[-_COUNT:], block.payload)
+        of_last = Mux(left != 0, newest.about[-_COUNT:], block.payload)
         sent, now = Signal(_COUNT + 1), Signal(range(lanes + 1))
         m.d.comb += now.eq(sum(keep))
         with m.If(passes):
             m.d.sync += sent.eq(Mux(out.last, 0, sent + now))
         held_back = past(m, wire.valid & ~wire.ready)
-        offered = Cat(out.data, keep, out.last)
+        whole_words = (Mux(keep[n], out.data.word_select(n, 32), 0) for n in range(lanes))
+        offered = Cat(*whole_words, keep, out.last)
         free = i.valid & under_way & past(m, i.valid) & o.ready & ~block.hold
         single, flush = inside("strip.single"), inside("strip.flush")
         m.d.comb += [
@@ -163,6 +170,9 @@ class Headers(Property):
         # What is inside.
         gone, come, started = inside("insert.gone"), inside("strip.come"), inside("strip.started")
         mid = beats != 0
+        #: what is left is a packet without payload, taken while the end of the one before left
+        alone = Signal()
+        m.d.comb += alone.eq((left != 0) & (sent == 0))
         m.d.comb += [
             Assert(~inside("strip.cut")),
             Assert(~begun | single | started),
@@ -174,14 +184,20 @@ class Headers(Property):
             Assert(beats <= final),
             Assert((left == 0) | ((gone == 0) & ~mid)),
             Assert(left <= rest),
-            Assert(come == Mux((left != 0) | mid, opening, gone)),
+            Assert(come == Mux(((left != 0) & ~alone) | mid, opening, gone)),
             Assert(~flush | ((come == 0) & pending & kept.beat.last)),
             Assert(pending == (flush | ((left != 0) | mid if rest else 0))),
-            Assert((left == 0) | kept.beat.last),
-            Assert((left == 0) | (sent + left == dwords + kept.about[-_COUNT:])),
+            Assert(two == (flush & (left != 0))),
+            Assert(~two | (alone & (kept.about[-_COUNT:] == 0))),
+            Assert((left == 0) | newest.beat.last),
+            Assert((left == 0) | (sent + left == dwords + newest.about[-_COUNT:])),
             Assert((left != 0) | (sent == (gone + beats) * lanes)),
-            Assert(~pending | (Cat(block.strip.header, block.strip.user) == kept.about[:-_COUNT])),
-            Assert(~pending | (started == ~kept.beat.first)),
+            Assert(
+                ~pending
+                | (alone & ~two)
+                | (Cat(block.strip.header, block.strip.user) == kept.about[:-_COUNT])
+            ),
+            Assert(~pending | (alone & ~two) | (started == ~kept.beat.first)),
             Assert(~(pending & mid) | (kept.about == about)),
             Assert(~(pending & mid) | ~kept.beat.last),
             Assert(~(pending & mid) | (kept.beat.first == (beats == 1))),
@@ -202,9 +218,9 @@ class Headers(Property):
         if rest:
             low, high = kept.beat.data[: 32 * room], kept.beat.data[32 * room :]
             m.d.comb += [
-                Assert(~pending | (inside("strip.held") == low)),
-                Assert(~pending | flush | (inside("insert.held") == high)),
-                Assert((left == 0) | (left + room == count)),
+                Assert(~pending | alone | (count == 0) | (inside("strip.held") == low)),
+                Assert(~pending | flush | alone | (inside("insert.held") == high)),
+                Assert((left == 0) | alone | (left + room == count)),
                 Assert(~flush | (count <= room)),
             ]
         else:
@@ -213,6 +229,15 @@ class Headers(Property):
                 Assert((gone != whole) | (block.payload != 0)),
                 Assert(~flush | (kept.about[-_COUNT:] == 0)),
             ]
+        if whole == 0:
+            waits = Cat(inside("insert.held"), inside("insert.held_user"))
+            m.d.comb += [
+                Assert(~alone | (waits == newest.about[:-_COUNT])),
+                Assert(~alone | (newest.beat.first & (newest.about[-_COUNT:] == 0))),
+            ]
+            self.cover(m, past(m, left != 0) & alone)
+        else:
+            m.d.comb += Assert(~alone)
         self.cover(
             m,
             ends & (beats == 2) & past(m, wire.valid & block.hold),

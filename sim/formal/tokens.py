@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.hdl import Assert, Assume
 
 from hw.pcie.ultrascale.family import Family
-from hw.pcie.ultrascale.sent import SentWrites
+from hw.pcie.ultrascale.sent import MOST_BYTES, SMALLEST_PAYLOAD, SentWrites
 
 from .property import Property
 
@@ -25,8 +25,10 @@ class SentTokens(Property):
 
     def __init__(self, family: Family):
         self._most = family.writes
+        #: with the smallest max payload
+        self._allowed = min(self._most, MOST_BYTES // SMALLEST_PAYLOAD)
         # Until as many writes are under way.
-        self.reach = self._most + 6
+        self.reach = self._allowed + 6
         super().__init__(SentWrites(family.sequence_bits, len(family.sequence_ports)))
 
     def _state(self, m):
@@ -87,7 +89,7 @@ class SentTokens(Property):
         ]
         self.cover(
             m,
-            writes == most,
+            writes == self._allowed,
             held & (ahead == 0) & out.valid & (place == 1),
             came == len(block.valid),
         )

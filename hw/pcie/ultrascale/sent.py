@@ -7,14 +7,14 @@ from amaranth.lib.wiring import In, Out
 
 from ...seam import SentToken
 
-__all__ = ["PATIENCE", "SentWrites"]
+__all__ = ["MOST_BYTES", "PATIENCE", "SMALLEST_PAYLOAD", "SentWrites"]
 
 #: Bytes of writes that may be under way. Those in the block are in front of the next read. A number
 #: may take as long to come back as the link takes for these bytes, 0.3 µs with eight Gen3 lanes; no
 #: document says how long it takes.
-_BYTES = 3072
+MOST_BYTES = 3072
 #: The least of what Max_Payload_Size allows, and its codes.
-_SMALLEST_PAYLOAD, _PAYLOADS = 128, 6
+SMALLEST_PAYLOAD, _PAYLOADS = 128, 6
 
 #: Cycles without Bus Master after which a write that has not come back is taken for dropped.
 PATIENCE = 4096
@@ -27,8 +27,8 @@ class SentWrites(wiring.Component):
     request (PG156 and PG213, "Maintaining Transaction Order"), and those of writes in their order.
     The upper half of the numbers is for writes; reads have number 0.
 
-    As many writes may be under way as there are numbers, but no more than `_BYTES`, if each has the
-    max payload size.
+    As many writes may be under way as there are numbers, but no more than `MOST_BYTES`, if each has
+    the max payload size.
 
     The block may drop what it has when Bus Master is cleared, and a number is then lost. So after
     `PATIENCE` cycles without Bus Master in which none has come, all writes under way are reported
@@ -102,8 +102,8 @@ class SentWrites(wiring.Component):
         with m.Elif(under_way == 0):
             m.d.sync += dropping.eq(0)
 
-        sizes = [_SMALLEST_PAYLOAD << code for code in range(_PAYLOADS)]
-        limits = Array(max(min(most, _BYTES // size), 2) for size in sizes)
+        sizes = [SMALLEST_PAYLOAD << code for code in range(_PAYLOADS)]
+        limits = Array(max(min(most, MOST_BYTES // size), 2) for size in sizes)
         hands, known = self.sent.valid, Signal(range(most + 3))
         m.d.comb += [
             self.sequence.eq(Mux(self.write, Cat(place, 1), 0)),
