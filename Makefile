@@ -82,8 +82,8 @@ model: setup ## pack the core's C++, for machines without Verilator, as a Jetson
 mutants: setup ## bugs put into copies of the gateware: do the quick tests find each? MUTANT=word for some
 	$(RUN) -m sim.mutants $(MUTANT)
 
-area: setup ## what each block takes of the board's FPGA, after synthesis with open tools
-	$(RUN) -m flow.figures --area
+area: setup ## what each block takes of the FPGA, after synthesis; AREA_ARGS="--help" lists options
+	$(RUN) -m flow.figures --area $(AREA_ARGS)
 
 perf-fpga: setup ## the same, and the clock after routing, three times: many minutes
 	$(RUN) -m flow.figures
