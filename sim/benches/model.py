@@ -72,9 +72,8 @@ def build(
 
     The core is `CONFIG` with so many channels each way, the user block of this name and so many
     launch queues, for the PCIe block `pcie` of `hw.pcie.adapters.ADAPTERS` and its clock, or of
-    `SEAMS`; with
-    `netlist`, what synthesis makes of it. `waves` lets it write waveforms, at the cost of speed;
-    see `sim.compile.waves`.
+    `SEAMS`; with `netlist`, what synthesis makes of it. `waves` lets it write waveforms, at the
+    cost of speed; see `sim.compile.waves`.
     """
     home, verilator_version = find_verilator()
     found = find_compiler()

@@ -120,7 +120,7 @@ ROWS = [
     (
         "an interrupt waits for the block beyond a reset of the function",
         "pcie/ultrascale/adapter.py",
-        "m.submodules.interrupts = ResetInserter(resets)(interrupts)",
+        "m.submodules.interrupts = Resets(resets)(interrupts)",
         "m.submodules.interrupts = interrupts",
         "pcie/ultrascale/test_adapter.py::test_a_reset_of_the_function",
     ),

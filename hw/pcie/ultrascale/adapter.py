@@ -14,6 +14,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ...parts.reset import Resets
 from ...seam import BUS_WIDTH, SeamSignature, TargetKind
 from ..interface import PortsSignature
 from .credits import NonPostedCredits, ReadRoom
@@ -157,7 +158,7 @@ class UltraScaleAdapter(wiring.Component):
         # A reset of the function deasserts INTA, and the block answers no request of before.
         resets = pcie.cfg_flr_in_process[0]
         interrupts = Interrupts()
-        m.submodules.interrupts = ResetInserter(resets)(interrupts)
+        m.submodules.interrupts = Resets(resets)(interrupts)
         wiring.connect(m, wiring.flipped(seam.interrupt), interrupts.request)
         m.d.comb += [
             interrupts.msi_enable.eq(link.msi_enable),

@@ -24,6 +24,7 @@ def test_everything_that_is_shown_is_in_the_waveforms():
     titles = re.findall(r"^divider_add (.+)$", surfer, flags=re.MULTILINE)
     assert titles[:2] == ["PCIe block", "states"]
     assert {"h2c0", "c2h0", "engine", "writer", "host"} <= set(titles)
-    assert {"peerdma_core.trnrsof", "peerdma_core.core.host.irq.fsm_state_name"} <= dict(
-        shown
-    ).keys()
+    # Also of blocks with a reset of their own.
+    named = ("host.irq", "h2c0.control.run")
+    states = {f"peerdma_core.core.{block}.fsm_state_name" for block in named}
+    assert {"peerdma_core.trnrsof", *states} <= dict(shown).keys()
