@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from peerdma import regs
 
 from ..memory.banks import ReadPortSignature
+from ..parts.reset import Resets
 from ..records import InOrderMark, placement
 from ..registers.bank import RegisterBank
 from ..registers.bus import BusSignature
@@ -88,7 +89,7 @@ class UserPath(wiring.Component):
         m = Module()
         m.submodules.inbound = inbound = self._inbound
         m.submodules.outbound = outbound = self._outbound
-        m.submodules.user = user = ResetInserter(self.flush)(self._user)
+        m.submodules.user = user = Resets(self.flush)(self._user)
         wiring.connect(m, wiring.flipped(self.reads), inbound.reservation)
         wiring.connect(m, wiring.flipped(self.placement), inbound.placement)
         wiring.connect(m, wiring.flipped(self.mark), inbound.mark)
@@ -96,7 +97,7 @@ class UserPath(wiring.Component):
         wiring.connect(m, wiring.flipped(self.read), outbound.read)
         if self._recorded:
             recorder = FrameRecorder(user.frame_lanes, width=self._width)
-            m.submodules.recorder = ResetInserter(self.flush)(recorder)
+            m.submodules.recorder = Resets(self.flush)(recorder)
             wiring.connect(m, user.o, recorder.i)
             wiring.connect(m, recorder.o, outbound.beats)
             m.d.comb += [

@@ -177,7 +177,7 @@ ROWS = [
     (
         "a flush leaves the recorder as it is",
         "stream/user_path.py",
-        "m.submodules.recorder = ResetInserter(self.flush)(recorder)",
+        "m.submodules.recorder = Resets(self.flush)(recorder)",
         "m.submodules.recorder = recorder",
         "stream/test_pair.py",
     ),

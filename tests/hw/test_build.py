@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hw import build
-from hw.build import generate, main
+from hw.build import STATES, generate, main
 from hw.core import CoreConfig
 from hw.endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS, user_ports
 from hw.pcie.adapters import ADAPTERS
@@ -73,6 +73,14 @@ def test_only_a_core_for_a_simulation_has_ports_for_it(verilog):
     added = {name: simulated[name] for name in simulated if name not in declared(verilog)}
     assert added.keys() == {port.name for port in SIMULATION_PORTS}
     assert len(simulated) == len(declared(verilog)) + len(added)
+
+
+def test_a_simulation_has_the_states_of_all_machines():
+    """Also of those in blocks that are reset by themselves, where Amaranth's wrapper drops them."""
+    core = generate(replace(SMALL, user=find("pattern"), extension=True), simulation=True)
+    named = re.findall(rf"^{STATES}(\S+): ", core, re.M)
+    assert len(named) == len(re.findall(r"^ +reg .*\bfsm_state = ", core, re.M)) > 0
+    assert "peerdma_core.core.pair0.path.user.fsm_state" in named
 
 
 def test_the_heading_lists_each_port(verilog):
