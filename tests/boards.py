@@ -12,7 +12,7 @@ from typing import Any
 
 from sim.board.session import Seam
 
-__all__ = ["BOARDS", "STREAMS", "WIDE", "options"]
+__all__ = ["BOARDS", "WIDE", "options"]
 
 #: What is not as in the default core, as `sim.compile.generated.obtain` takes it.
 BOARDS: dict[str, dict[str, Any]] = {
@@ -29,13 +29,12 @@ BOARDS: dict[str, dict[str, Any]] = {
     "plain": {"plain": True, "h2c": 4, "c2h": 4},
     # Several channels with an extension block, little card RAM, and a user block that stalls.
     "small": {"user": "tests.sim.board.valve:Valve", "h2c": 2, "c2h": 2, "ram_size": 16384},
+    # Behind the second adapter.
+    "ultrascale-plus": {"block": "ultrascale-plus"},
 }
 
 #: One that no program offers: without an adapter.
 WIDE: dict[str, Any] = {"seam": Seam(256, 128, 2048), "tags": 32, "clock_khz": 250_000}
-
-#: Another one: behind the second adapter.
-STREAMS: dict[str, Any] = {"block": "ultrascale_plus-256", "tags": 32, "clock_khz": 250_000}
 
 
 def options(name: str) -> tuple[str, ...]:

@@ -297,7 +297,10 @@ static void main_remove(struct pci_dev *pdev)
 
 /* driver_data: bytes of card RAM of a board whose registers do not say. */
 static const struct pci_device_id ids[] = {
+	/* Ours: behind the block of the 7 series, of UltraScale, and of UltraScale+. */
 	{ PCI_DEVICE_SUB(0x10ee, 0x7021, 0x10ee, 0x5045) },
+	{ PCI_DEVICE_SUB(0x10ee, 0x8038, 0x10ee, 0x5045) },
+	{ PCI_DEVICE_SUB(0x10ee, 0x9038, 0x10ee, 0x5045) },
 	/* NVIDIA's designs for the PicoEVB and the HTG-K800. */
 	{ PCI_DEVICE_SUB(0x10de, 0x0001, 0x10de, 0x0001), .driver_data = SZ_64K },
 	{ PCI_DEVICE_SUB(0x10de, 0x0001, 0x10de, 0x0002), .driver_data = SZ_2G },

@@ -14,6 +14,8 @@ XILINX = 0x10EE
 #: (vendor, device, subsystem vendor, subsystem), and whose design has it, as in driver/.
 IDENTITIES = {
     (XILINX, 0x7021, XILINX, 0x5045): "peerdma",
+    (XILINX, 0x8038, XILINX, 0x5045): "peerdma, UltraScale",
+    (XILINX, 0x9038, XILINX, 0x5045): "peerdma, UltraScale+",
     (0x10DE, 0x0001, 0x10DE, 0x0001): "NVIDIA's design for the PicoEVB",
     (0x10DE, 0x0001, 0x10DE, 0x0002): "NVIDIA's design for the HTG-K800",
 }

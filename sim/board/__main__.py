@@ -13,9 +13,9 @@ from .loader import Model
 from .server import StartError, main
 
 
-def _model(user: str | None, *, plain: bool, waves: bool, **numbers: int | None) -> Model:
+def _model(user: str | None, *, plain: bool, waves: bool, **core: int | str | None) -> Model:
     try:
-        return compiled(user, plain=plain, waves=waves, **numbers)
+        return compiled(user, plain=plain, waves=waves, **core)
     except BuildError as problem:
         raise StartError(str(problem)) from None
 

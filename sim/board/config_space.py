@@ -33,6 +33,13 @@ class ConfigSpace:
             at = self.image[at + 1]
         return found
 
+    @property
+    def fastest(self) -> tuple[int, int]:
+        """Link Capabilities: greatest speed, as Link Status has it, and number of lanes."""
+        at = self.capabilities[EXPRESS] + 0xC
+        found = int.from_bytes(self.image[at : at + 4], "little")
+        return found & 0xF, found >> 4 & 0x3F
+
     def changed(self, offset: int, nbytes: int, value: int, mask: int = -1) -> ConfigSpace:
         """The same, but `value` in the bits of `mask` of `nbytes` at `offset` after reset."""
         end = offset + nbytes

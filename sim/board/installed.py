@@ -38,12 +38,18 @@ def save(models: Iterable[tuple[Model, dict[str, Any]]], folder: Path) -> None:
         library = f"libboard-{core['user']}.so"
         shutil.copyfile(model.library, folder / library)
         space = {name: image.hex() for name, image in asdict(model.space).items()}
-        about = {"library": library, "clock_khz": model.clock_khz, "core": core, "space": space}
+        about = {
+            "library": library,
+            "clock_khz": model.clock_khz,
+            "block": dict(model.block),
+            "core": core,
+            "space": space,
+        }
         abouts.append(about)
     (folder / _ABOUT).write_text(json.dumps(abouts, indent=1, sort_keys=True))
 
 
-def _model(user: str | None, **numbers: int | bool | None) -> Model:
+def _model(user: str | None, **numbers: int | str | bool | None) -> Model:
     folder = Path(__file__).parent
     models = json.loads((folder / _ABOUT).read_text())
 
@@ -65,7 +71,7 @@ def _model(user: str | None, **numbers: int | bool | None) -> Model:
             "socket"
         )
     space = ConfigSpace(**{name: bytes.fromhex(image) for name, image in about["space"].items()})
-    return Model(folder / about["library"], about["clock_khz"], space)
+    return Model(folder / about["library"], about["clock_khz"], space, about["block"])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .config_space import ConfigSpace
@@ -24,11 +25,15 @@ class Model:
         The core's clock.
     space : ConfigSpace
         The function's configuration space.
+    block : mapping
+        What the native model has to be told of another PCIe block than the 7 series', as options
+        of `sim/board/native/options.h`.
     """
 
     library: Path
     clock_khz: int
     space: ConfigSpace
+    block: Mapping[str, int | str] = field(default_factory=dict)
 
     def load(self) -> ctypes.CDLL:
         """The library, loaded."""

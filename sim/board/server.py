@@ -27,12 +27,16 @@ from peerdma import regs
 from peerdma.vfio_user.wire import GPU_MEMORY
 
 from .config_space import EXPRESS, MSI, MSIX, ConfigSpace
+from .link import parse, raw_mbps
 from .loader import Model
 
 __all__ = ["StartError", "main"]
 
-#: Raw 10^6 bytes per second of a link, less its line code; 0 is no limit.
-_LINKS = {"gen2x1": 500.0, "gen1x1": 250.0, "unlimited": 0.0}
+#: PCIe blocks that there are models of.
+_BLOCKS = ("series7", "ultrascale", "ultrascale-plus")
+_UNLIMITED = "unlimited"
+#: Cycles per second that a machine has to simulate for a board to keep its own time scale.
+_CYCLES_PER_SECOND = 125_000
 #: Milliseconds between checks for signals.
 _SLICE_MS = 100
 _LOG_ROOM = 1 << 16
@@ -77,6 +81,14 @@ def _ids(text: str) -> int:
     return int(found[2], 16) << 16 | int(found[1], 16)
 
 
+def _link(text: str) -> tuple[int, int] | None:
+    """Speed, as Link Status has it, and lanes; None if it is unlimited."""
+    try:
+        return None if text == _UNLIMITED else parse(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(f"{problem}, or it is {_UNLIMITED}") from None
+
+
 def _natural(text: str) -> int:
     if (number := int(text, 0)) < 1:
         raise ValueError
@@ -117,7 +129,19 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--class-code", type=_class_code, metavar="N", help="24 bits")
     add("--msi", type=int, choices=(0, 1, 2, 4, 8, 16, 32), help="MSI vectors, 0 for none")
     add("--msix", action=argparse.BooleanOptionalAction, default=True, help="MSI-X capability")
-    add("--link", choices=_LINKS, default="gen2x1", help="rate of the link (gen2x1)")
+    add(
+        "--block",
+        choices=_BLOCKS,
+        help="PCIe block of the board: the 7 series', with a link of Gen2 x1 (series7), or one "
+        "with Gen3 x8, for which the core moves 256 bits a cycle",
+    )
+    add(
+        "--link",
+        type=_link,
+        metavar="genGxL",
+        default=(),
+        help=f"generation and lanes, at most those of the block, or {_UNLIMITED} (the block's)",
+    )
     add(
         "--rtt-ns",
         type=_nanoseconds,
@@ -191,8 +215,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--time-scale",
         type=_natural,
         metavar="N",
-        default=1000,
-        help="times slower than real time, as reported to drivers (1000)",
+        help="times slower than real time, as reported to drivers (1000, or 2000 of a board with "
+        "Gen3)",
     )
     add("--log-tlps", type=Path, metavar="FILE", help="write a line per TLP")
     add(
@@ -215,8 +239,9 @@ def _changed(space: ConfigSpace, arguments: argparse.Namespace) -> ConfigSpace:
     ):
         if value is not None:
             space = space.changed(offset, nbytes, value)
-    if arguments.link == "gen1x1":
-        space = space.changed(express + 0x12, 1, 1, mask=0x0F)
+    if arguments.link:
+        speed, lanes = arguments.link
+        space = space.changed(express + 0x12, 2, lanes << 4 | speed, mask=0x03FF)
     if arguments.rcb == 128:
         space = space.changed(express + 0x10, 1, 1 << 3, mask=1 << 3)
     if arguments.msi == 0:
@@ -226,15 +251,28 @@ def _changed(space: ConfigSpace, arguments: argparse.Namespace) -> ConfigSpace:
     return space if arguments.msix else space.without(MSIX)
 
 
-def _native_options(arguments: argparse.Namespace, clock_khz: int) -> str:
+def _require_link(arguments: argparse.Namespace, space: ConfigSpace) -> None:
+    """Has the link be what the model's block has, or StartError if the options want more."""
+    speed, lanes = space.fastest
+    if arguments.link == ():
+        arguments.link = speed, lanes
+    if arguments.link and not (arguments.link[0] <= speed and arguments.link[1] <= lanes):
+        wanted = "gen{}x{}".format(*arguments.link)
+        raise StartError(f"the link of this board's PCIe block is gen{speed}x{lanes}, not {wanted}")
+
+
+def _native_options(arguments: argparse.Namespace, model: Model) -> str:
     """The options of `sim/board/native/options.h` as its "key=value" lines."""
+    speed, lanes = arguments.link or model.space.fastest
     pairs = [
-        ("clock_khz", clock_khz),
-        ("link_mbps", _LINKS[arguments.link]),
+        *model.block.items(),
+        ("clock_khz", model.clock_khz),
+        ("link_mbps", raw_mbps(speed, lanes) if arguments.link else 0),
+        ("link_speed", speed),
         ("rtt_ns", arguments.rtt_ns),
         ("completion_boundary", arguments.rcb),
         ("completion_bytes", arguments.completion_size),
-        ("time_scale", arguments.time_scale),
+        ("time_scale", arguments.time_scale or model.clock_khz * 1000 // _CYCLES_PER_SECOND),
         ("completion_timeout_us", arguments.completion_timeout_us),
         ("once", int(arguments.once)),
         *(("fault", fault) for fault in arguments.fault),
@@ -420,8 +458,9 @@ def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = 
     Parameters
     ----------
     make : callable
-        Makes a board's model: ``make(user, plain=..., waves=..., h2c=..., c2h=..., ram_size=...,
-        launch_queues=...)``, None where the command does not say; raises StartError on failure.
+        Makes a board's model: ``make(user, plain=..., waves=..., block=..., h2c=..., c2h=...,
+        ram_size=..., launch_queues=...)``, None where the command does not say; raises StartError
+        on failure.
     program : str
         What starts it, for its help.
     """
@@ -442,12 +481,14 @@ def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = 
             arguments.user,
             plain=arguments.plain,
             waves=arguments.waves is not None,
+            block=arguments.block,
             h2c=arguments.h2c,
             c2h=arguments.c2h,
             ram_size=arguments.ram_size,
             launch_queues=arguments.launch_queues,
         )
-        options = _native_options(arguments, model.clock_khz)
+        _require_link(arguments, model.space)
+        options = _native_options(arguments, model)
         space = _changed(model.space, arguments)
         with (
             _listen(arguments.socket) as listener,

@@ -97,7 +97,8 @@ def obtain(
         Behind another adapter than the 7 series'; a key of `hw.pcie.adapters.ADAPTERS`.
     **numbers
         Those of `hw.core.CoreConfig` that are to be others: channels, tags, bytes of card RAM,
-        clock, launch queues; None is its own. The completion timeout is an input of the core.
+        clock, launch queues; None is its own, or that of the block. The completion timeout is an
+        input of the core.
 
     Raises
     ------
@@ -222,7 +223,8 @@ def _generate(
         ) from None
     try:
         chosen = {"user": find("none" if plain else user)} if user or plain else {}
-        config = CoreConfig(extension=not plain, **chosen, **others)
+        usual = ADAPTERS[block].core if isinstance(block, str) else {}
+        config = CoreConfig(extension=not plain, **chosen, **{**usual, **others})
         config.require(ADAPTERS[block].block if isinstance(block, str) else block_of(block))
     except ValueError as error:
         raise BuildError(str(error)) from error

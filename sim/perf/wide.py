@@ -9,7 +9,6 @@ lengths are compared, so that the start counts in neither.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -21,6 +20,7 @@ from hw.records import JOB_BYTES
 from hw.seam import Block
 from peerdma.board.link import Link
 from peerdma.userspace.engine import Direction
+from sim.board.link import parse, raw_mbps
 from sim.board.session import Conditions, Seam, Streams
 from sim.compile.attached import block_of
 
@@ -43,8 +43,6 @@ __all__ = [
 #: Completions that blocks hold, and their units of 16 bytes: of the 7 series, UltraScale and
 #: UltraScale+; the last has more headers than its data has room for.
 ROOMS = {36: 461, 64: 992, 128: 2048, 256: 2048}
-#: Raw 10^6 bytes per second of a lane, less its line code, by generation.
-_LANE_MBPS = {1: 250.0, 2: 500.0, 3: 8000 / 8 * 128 / 130}
 #: kHz of the clocks that such blocks have.
 _CLOCKS = (62_500, 125_000, 250_000)
 _TAGS = 32
@@ -99,11 +97,8 @@ def on_link(link: str, wide: Seam | Streams) -> Conditions:
     ValueError
         If there is no such link, or it is too fast.
     """
-    match = re.fullmatch(r"gen([123])x([1248])", link)
-    if not match:
-        raise ValueError(f"a link is gen1x1 to gen3x8, not {link!r}")
-    speed, lanes = map(int, match.groups())
-    rate = _LANE_MBPS[speed] * lanes
+    speed, lanes = parse(link)
+    rate = raw_mbps(speed, lanes)
     clocks = [clock for clock in _CLOCKS if wide.width // 8 * clock / 1000 >= rate]
     if not clocks:
         raise ValueError(f"{wide.width} bits do not carry {link} at {_CLOCKS[-1] // 1000} MHz")

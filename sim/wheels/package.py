@@ -27,7 +27,11 @@ def write_package(folder: Path, compiler: Compiler) -> None:
             shutil.copyfile(path, folder / name)
     core = CoreConfig()
     names = "h2c", "c2h", "ram_size", "launch_queues"
-    options = {name: getattr(core, name) for name in names} | {"plain": False, "waves": False}
+    options = {name: getattr(core, name) for name in names} | {
+        "plain": False,
+        "waves": False,
+        "block": "series7",
+    }
     default = next(name for name, block in BLOCKS.items() if block is core.user)
     models = [
         (compiled(user, compiler=compiler), {"user": user or default, **options}) for user in _USERS

@@ -50,6 +50,13 @@ def test_the_demo_with_nothing_but_a_checkout(tmp_path):
         assert timeless(shown[1]) == timeless(result.stdout)
 
 
+def test_the_demo_behind_another_block():
+    result = run("--block", "ultrascale-plus", "--size", "256x256")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("board       simulated board, PCIe Gen3 x8")
+    assert result.stdout.splitlines()[-1] == "verified    every word, on the GPU"
+
+
 def timeless(text: str) -> str:
     """The demo's output without times, and without the reason why there is no CUDA."""
     text = re.sub(r"no CUDA: .*", "no CUDA", text)
@@ -120,6 +127,7 @@ def test_sizes(socket, gpu, size):
         (["--gpu", "amd"], "'amd' is none of auto, emulated, cuda, cuda:N"),
         (["--gpu", "cuda:"], "'cuda:' is none of"),
         (["--memory", "shared"], "invalid choice: 'shared'"),
+        (["--board", "s", "--block", "ultrascale"], "--block needs the simulated board"),
     ],
 )
 def test_wrong_arguments(arguments, message):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tests.boards import options
 from tests.sim.board.client import Board, Client, Memory
 from tests.sim.board.dma import DATA, HIGH, LIST, MIB
 
@@ -26,6 +27,13 @@ def seed() -> int:
 def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
     """A board with default options, shared by the tests of a module."""
     with Board(tmp_path_factory.mktemp("board")) as board:
+        yield board
+
+
+@pytest.fixture(scope="module", params=["default", "ultrascale-plus"])
+def board_of_each_block(request, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
+    """The same, behind each adapter in turn: for modules that have `board` be this one."""
+    with Board(tmp_path_factory.mktemp("board"), *options(request.param)) as board:
         yield board
 
 

@@ -47,6 +47,11 @@ def add_demo(command: argparse.ArgumentParser) -> None:
     add_gpu_options(command, "surfaces")
     add_board_option(command)
     command.add_argument(
+        "--block",
+        metavar="NAME",
+        help="PCIe block of the simulated board, such as ultrascale-plus, which has Gen3 x8",
+    )
+    command.add_argument(
         "--input", metavar="FILE", help="copy what is in this file, pipe or device; - is stdin"
     )
     command.add_argument(
@@ -77,8 +82,9 @@ def _demo(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
         command.error("--output - and --json both write to stdout; give the output a file")
     if arguments.trace and arguments.trace.suffix not in SUFFIXES:
         command.error(f"--trace writes FILE.html or FILE.json, not {arguments.trace}")
-    if arguments.trace and arguments.board not in ("auto", "sim"):
-        command.error("--trace needs the simulated board: give --board sim")
+    for option in ("trace", "block"):
+        if getattr(arguments, option) and arguments.board not in ("auto", "sim"):
+            command.error(f"--{option} needs the simulated board: give --board sim")
     try:
         report = _run(arguments, command.prog)
     except (PeerdmaError, OSError, KeyboardInterrupt) as error:
@@ -171,11 +177,12 @@ def _run(arguments: argparse.Namespace, program: str) -> dict:
 
 def _open(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Board:
     """Opens the board; with --trace, what `stack` does at its end writes the trace."""
+    block = ["--block", arguments.block] if arguments.block else []
     if not arguments.trace:
-        return open_board(arguments.board)
+        return open_board("sim", arguments=block) if block else open_board(arguments.board)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peerdma-")))
     capture = folder / "capture.pcapng"
-    board = open_board("sim", arguments=["--trace", str(capture)])
+    board = open_board("sim", arguments=["--trace", str(capture), *block])
 
     def save() -> None:
         # It takes longer than the copy.

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What differs between the UltraScale and the UltraScale+ block, and what the engine has to know.
 
-It is plain data, which imports no Amaranth but what `hw.seam` does.
+It is plain data, which imports no Amaranth but for `Family.block`.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from ...seam import Block
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .parameters import PARAMETERS
+
+if TYPE_CHECKING:
+    from ...seam import Block
 
 __all__ = ["FAMILIES", "ULTRASCALE", "ULTRASCALE_PLUS", "Family"]
 
@@ -45,8 +51,6 @@ class Family:
         It shows its bus number.
     management_address : int
         Bits of `cfg_mgmt_addr`.
-    device_control : int
-        Offset in bytes of Device Control in its configuration space.
     """
 
     name: str
@@ -64,7 +68,16 @@ class Family:
     one_hot_speed: bool
     bus_number: bool
     management_address: int
-    device_control: int
+
+    @property
+    def device_control(self) -> int:
+        """Offset in bytes of Device Control in its configuration space."""
+        return int(PARAMETERS[self.name]["PCIE_BASE_PTR"]) + 8
+
+    @property
+    def completion_credits(self) -> int:
+        """As `hw.seam.Block` has it."""
+        return self.completion_bytes // _CREDIT_BYTES
 
     @property
     def writes(self) -> int:
@@ -73,11 +86,13 @@ class Family:
 
     def block(self, width: int) -> Block:
         """The block at one width, of `hw.seam.WIDTHS`; it never drops a TLP of ours."""
+        from ...seam import Block
+
         return Block(
             width=width,
             transmit_buffers=self.writes,
             completion_headers=self.completion_headers,
-            completion_credits=self.completion_bytes // _CREDIT_BYTES,
+            completion_credits=self.completion_credits,
             credit_lag=_CREDIT_LAG,
             drop_lag=0,
             max_tags=_MAX_TAGS,
@@ -100,7 +115,6 @@ ULTRASCALE = Family(
     one_hot_speed=True,
     bus_number=False,
     management_address=19,
-    device_control=0xC8,
 )
 ULTRASCALE_PLUS = Family(
     name="ultrascale_plus",
@@ -118,6 +132,5 @@ ULTRASCALE_PLUS = Family(
     one_hot_speed=False,
     bus_number=True,
     management_address=10,
-    device_control=0x78,
 )
 FAMILIES = {family.name: family for family in (ULTRASCALE, ULTRASCALE_PLUS)}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hw.pcie.series7.parameters import Identity
+from hw.pcie.ultrascale.parameters import DEVICES
 from peerdma.doctor.examine import examine
 from peerdma.doctor.system import Finding, Verdict
 from peerdma.errors import BoardLost, BoardNotFound, PeerdmaError
@@ -55,9 +56,10 @@ def test_the_identities_are_those_of_driver_and_simulated_board():
     text = (ROOT / "driver/lifecycle/main.c").read_text()
     found = re.findall(r"PCI_DEVICE_SUB\((\w+), (\w+), (\w+), (\w+)\)", text)
     assert {tuple(int(word, 16) for word in words) for words in found} == set(IDENTITIES)
-    made = Identity()
-    assert (made.vendor, made.device, made.subsystem_vendor, made.subsystem) == BOARD
-    assert BOARD in IDENTITIES
+    made = [Identity(), *(Identity(device=device) for device in DEVICES.values())]
+    ours = [(each.vendor, each.device, each.subsystem_vendor, each.subsystem) for each in made]
+    assert ours[0] == BOARD
+    assert ours == [ids for ids, name in IDENTITIES.items() if name.startswith("peerdma")]
 
 
 def test_all_well(tmp_path):
@@ -293,7 +295,7 @@ def _with(pc: Pc, trouble: Callable[[Pc], None]) -> Pc:
 def test_nothing_at_all(tmp_path):
     board, module, node, gpu = findings(Machine(tmp_path))
     assert (board.verdict, board.exit_code) == (Verdict.FAIL, BoardNotFound.exit_code)
-    assert "is a known board: 10ee:7021, subsystem 10ee:5045 (peerdma); 10de:0001" in board.found
+    assert "is a known board: 10ee:7021, subsystem 10ee:5045 (peerdma); 10ee:8038" in board.found
     assert "none of the 0 PCI functions is a known board" in board.found
     assert (module.verdict, module.step) == (
         Verdict.FAIL,

@@ -267,6 +267,15 @@ class Client:
     def config(self, offset: int, count: int = 4) -> int:
         return self.read(CONFIG_REGION, offset, count)
 
+    def capability(self, number: int) -> int:
+        """Where a capability is; LookupError if it is not in the list."""
+        at = self.config(0x34, 1)
+        while at and self.config(at, 1) != number:
+            at = self.config(at + 1, 1)
+        if not at:
+            raise LookupError(number)
+        return at
+
     def enable(self) -> None:
         """Memory space and bus master on."""
         self.write(CONFIG_REGION, 4, COMMAND_ON, 2)

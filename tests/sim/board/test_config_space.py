@@ -9,38 +9,78 @@ import pytest
 
 from hw.pcie.series7.parameters import PARAMETERS
 from hw.pcie.series7.phy.pcie_block import TIED
+from hw.pcie.ultrascale.family import FAMILIES
 from peerdma import regs
 from peerdma.vfio_user.wire import CONFIG_REGION, Command
 from sim.board import config_space
 from sim.compile import configuration
 from sim.compile.configuration import configuration_space
-from tests.sim.board.client import BAR_DMA, BAR_USER, Client
+from tests.sim.board.client import BAR_DMA, BAR_USER, Board, Client
 
-SPACE = configuration_space()
+#: Of each block, and what is not the same.
+SPACES = {name: configuration_space(name) for name in ("series7", "ultrascale", "ultrascale_plus")}
+DEVICES = {"series7": 0x7021, "ultrascale": 0x8038, "ultrascale_plus": 0x9038}
+LINKS = {"series7": (2, 1), "ultrascale": (3, 8), "ultrascale_plus": (3, 8)}
+#: Power management, MSI, PCI Express, MSI-X; the block has them there, and drivers and gateware
+#: look for one of them.
+PLACES = {
+    "series7": (0x40, 0x48, 0x60, 0x9C),
+    "ultrascale": (0x80, 0x90, 0xC0, 0xB0),
+    "ultrascale_plus": (0x40, 0x48, 0x70, 0x60),
+}
+SPACE = SPACES["series7"]
 POWER, MSI, EXPRESS, MSIX = (SPACE.capabilities[number] for number in (0x01, 0x05, 0x10, 0x11))
 SERIAL = 0x100
 
 
-def test_identity_and_class():
-    image = SPACE.image
-    assert struct.unpack_from("<HH", image, 0) == (0x10EE, 0x7021)
+@pytest.fixture(scope="module")
+def board(board_of_each_block: Board) -> Board:
+    return board_of_each_block
+
+
+def space_of(client: Client) -> config_space.ConfigSpace:
+    """The space of the block that the client's board has."""
+    device = client.config(2, 2)
+    return next(space for name, space in SPACES.items() if DEVICES[name] == device)
+
+
+@pytest.mark.parametrize("family", SPACES)
+def test_identity_and_class(family):
+    image = SPACES[family].image
+    assert struct.unpack_from("<HH", image, 0) == (0x10EE, DEVICES[family])
     assert struct.unpack_from("<HH", image, 0x2C) == (0x10EE, 0x5045)
     assert image[9:12] == bytes([0x00, 0x80, 0x05])
     assert image[0x3D] == 1
 
 
-def test_capabilities():
-    msi_control = struct.unpack_from("<H", SPACE.image, MSI + 2)[0]
+@pytest.mark.parametrize("family", SPACES)
+def test_capabilities(family):
+    space = SPACES[family]
+    found = {number: space.capabilities[number] for number in (0x01, 0x05, 0x10, 0x11)}
+    assert tuple(found.values()) == PLACES[family] and found == space.capabilities
+    _, msi, express, msix = found.values()
+    msi_control = struct.unpack_from("<H", space.image, msi + 2)[0]
     assert msi_control == 0x80, "64-bit address, one message"
-    control, table, pending = struct.unpack_from("<HII", SPACE.image, MSIX + 2)
+    control, table, pending = struct.unpack_from("<HII", space.image, msix + 2)
     assert control + 1 == regs.MSIX_ENTRIES
     assert table == regs.MSIX_TABLE_OFFSET | BAR_DMA
     assert pending == regs.MSIX_PBA_OFFSET | BAR_DMA
-    assert struct.unpack_from("<I", SPACE.image, SERIAL)[0] == 0x00010003
-    capabilities = struct.unpack_from("<I", SPACE.image, EXPRESS + 4)[0]
+    assert struct.unpack_from("<I", space.image, SERIAL)[0] == 0x00010003
+    capabilities = struct.unpack_from("<I", space.image, express + 4)[0]
     assert 128 << (capabilities & 7) == 512
+    assert capabilities >> 5 & 1, "extended tags"
     assert not capabilities >> 28 & 1, "no function level reset"
-    assert struct.unpack_from("<H", SPACE.image, EXPRESS + 0x12)[0] & 0x3FF == 0x012
+    speed, lanes = space.fastest
+    assert (speed, lanes) == LINKS[family]
+    assert struct.unpack_from("<H", space.image, express + 0x12)[0] & 0x3FF == lanes << 4 | speed
+    speeds = struct.unpack_from("<I", space.image, express + 0x2C)[0]
+    assert speeds == (0b1110 if speed == 3 else 0)
+    assert space.image[express + 0x30] == speed, "target link speed"
+
+
+@pytest.mark.parametrize("family", [*FAMILIES])
+def test_the_gateware_reads_device_control_where_it_is(family):
+    assert FAMILIES[family].device_control == SPACES[family].capabilities[0x10] + 8
 
 
 def test_no_pme_is_claimed_as_none_is_sent():
@@ -93,8 +133,10 @@ def test_it_follows_the_parameters(monkeypatch: pytest.MonkeyPatch):
         configuration_space()
 
 
-def test_no_bit_is_both_set_and_cleared_by_a_write():
-    for writable, clearable in zip(SPACE.writable, SPACE.clearable, strict=True):
+@pytest.mark.parametrize("family", SPACES)
+def test_no_bit_is_both_set_and_cleared_by_a_write(family):
+    space = SPACES[family]
+    for writable, clearable in zip(space.writable, space.clearable, strict=True):
         assert not writable & clearable
 
 
@@ -103,13 +145,14 @@ def test_no_bit_is_both_set_and_cleared_by_a_write():
 
 def test_every_bit_follows_its_mask(client: Client):
     """All ones, then all zeros, into every byte: exactly the writable bits follow."""
+    space = space_of(client)
     for value in (0xFF, 0x00):
         for offset in range(0, config_space.SIZE, 4):
             client.write(CONFIG_REGION, offset, value * 0x01010101)
         for offset in range(0, config_space.SIZE, 4):
             mask, initial = (
                 struct.unpack_from("<I", image, offset)[0]
-                for image in (SPACE.writable, SPACE.image)
+                for image in (space.writable, space.image)
             )
             # Only state that the hardware reports may differ; at rest there is none.
             expected = initial & ~mask | value * 0x01010101 & mask
@@ -144,9 +187,10 @@ def test_memory_space_off_answers_all_ones(client: Client):
 
 
 def test_sleeping_function_answers_all_ones(client: Client):
-    client.write(CONFIG_REGION, POWER + 4, 3, 2)
+    power = client.capability(0x01)
+    client.write(CONFIG_REGION, power + 4, 3, 2)
     assert client.read(BAR_DMA, 0) == 0xFFFFFFFF
-    client.write(CONFIG_REGION, POWER + 4, 0, 2)
+    client.write(CONFIG_REGION, power + 4, 0, 2)
     assert client.read(BAR_DMA, 0) == regs.identifier(0)
 
 
@@ -154,13 +198,14 @@ def test_configuration_reaches_the_core(client: Client):
     """The link register of the extension block shows what was written to Device Control."""
     link = regs.EXTENSION["link"]
     at = regs.EXTENSION.address("link")
+    express, (speed, lanes) = client.capability(0x10), space_of(client).fastest
     value = client.read(BAR_DMA, at)
     assert link.field("max_payload").get(value) == 0
     assert link.field("max_read_request").get(value) == 2
-    assert link.field("speed").get(value) == 2 and link.field("width").get(value) == 1
+    assert (link.field("speed").get(value), link.field("width").get(value)) == (speed, lanes)
     assert link.field("bus_master").get(value) == 1
-    client.write(CONFIG_REGION, EXPRESS + 8, 1 << 5 | 3 << 12, 2)
-    client.write(CONFIG_REGION, EXPRESS + 0x10, 1 << 3, 2)
+    client.write(CONFIG_REGION, express + 8, 1 << 5 | 3 << 12, 2)
+    client.write(CONFIG_REGION, express + 0x10, 1 << 3, 2)
     value = client.read(BAR_DMA, at)
     assert link.field("max_payload").get(value) == 1
     assert link.field("max_read_request").get(value) == 3
@@ -168,18 +213,19 @@ def test_configuration_reaches_the_core(client: Client):
 
 
 def test_reset_restores_it(client: Client):
-    client.write(CONFIG_REGION, EXPRESS + 8, 0, 2)
+    express = client.capability(0x10)
+    client.write(CONFIG_REGION, express + 8, 0, 2)
     client.write(BAR_USER, regs.USER.address("scratch"), 7)
     client.request(Command.DEVICE_RESET)
     assert client.config(4, 2) == 0
-    assert client.config(EXPRESS + 8, 2) == 0x2810
+    assert client.config(express + 8, 2) == 0x2810
     client.enable()
     assert client.read(BAR_USER, regs.USER.address("scratch")) == 0
 
 
 def test_any_size_and_alignment(client: Client):
     for offset, count in ((0, 1), (1, 2), (3, 4), (0x2D, 7), (0xFF8, 8), (0, 4096)):
-        expected = bytearray(SPACE.image[offset : offset + count])
+        expected = bytearray(space_of(client).image[offset : offset + count])
         for at in range(4, 6):
             if offset <= at < offset + count:
                 expected[at - offset] = (6, 0)[at - 4]

@@ -24,6 +24,11 @@ from tests.sim.board.dma import DATA, DONE, HIGH, LIST, MIB, list_of
 Status = regs.Status
 
 
+@pytest.fixture(scope="module")
+def board(board_of_each_block: Board) -> Board:
+    return board_of_each_block
+
+
 def round_trip(client: Client, lists: Memory, source: int, destination: int, length: int) -> None:
     """Host to card RAM to host."""
     assert client.run(False, list_of(lists, 0, source, 0, length)) == DONE

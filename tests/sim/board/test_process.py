@@ -16,9 +16,11 @@ import pytest
 from peerdma import regs
 from peerdma.vfio_user.wire import CONFIG_REGION
 from sim.board import server
+from sim.board.config_space import EXPRESS
 from sim.compile.model import compiled
 from sim.system.board import Board as GuestBoard
 from sim.system.errors import GuestError
+from tests.boards import options
 from tests.sim.board.client import BAR_DMA, BAR_USER, BROKE_A_RULE, ROOT, Board, Client, Memory
 from tests.sim.board.dma import DONE, LIST, list_of
 from tests.sim.waveforms import Waveforms
@@ -100,7 +102,7 @@ def test_an_error_of_the_program_does_not_hide_a_broken_rule(
     board = SimpleNamespace(errors=errors, serve=fail)
     monkeypatch.setattr(server, "_Board", lambda *_: nullcontext(board))
     monkeypatch.setattr(server.signal, "signal", lambda *_: None)
-    model = SimpleNamespace(clock_khz=125_000, space=compiled().space)
+    model = SimpleNamespace(clock_khz=125_000, space=compiled().space, block={})
     socket_path = str(tmp_path / "s")
     assert server.main(lambda *_, **__: model, "board", ["--socket", socket_path]) == status
     assert "ArithmeticError: in the middle" in capfd.readouterr().err
@@ -222,6 +224,8 @@ def test_failure_to_start(tmp_path, arguments, message):
         ["--socket", "s", "--msi", "3"],
         ["--socket", "s", "--rcb", "32"],
         ["--socket", "s", "--link", "gen9"],
+        ["--socket", "s", "--link", "gen4x8"],
+        ["--socket", "s", "--block", "virtex2"],
         ["--socket", "s", "--ids", "10ee"],
         ["--socket", "s", "--ids", "10ee:12345"],
         ["--socket", "s", "--class-code", "0x1000000"],
@@ -262,6 +266,28 @@ def test_identity_and_link_options(tmp_path):
         assert regs.EXTENSION["link"].field("speed").get(link) == 1
         assert client.read(BAR_DMA, regs.EXTENSION.address("time_scale")) == 77
         assert client.config(0x4A, 2) >> 1 & 7 == 0
+
+
+@pytest.mark.parametrize("wanted", ["gen3x1", "gen1x2"])
+def test_no_link_is_faster_or_wider_than_the_block(tmp_path, wanted):
+    run = program("--socket", str(tmp_path / "s"), "--link", wanted)
+    assert run.returncode == 1
+    assert f"the link of this board's PCIe block is gen2x1, not {wanted}" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "speed", "lanes", "scale"),
+    [((), 3, 8, 2000), (("--link", "gen2x4"), 2, 4, 2000), (("--link", "unlimited"), 3, 8, 2000)],
+)
+def test_links_of_the_second_block(tmp_path, arguments, speed, lanes, scale):
+    arguments = (*options("ultrascale-plus"), *arguments)
+    with Board(tmp_path, *arguments) as board, Client(board) as client:
+        client.enable()
+        link = client.read(BAR_DMA, regs.EXTENSION.address("link"))
+        fields = [regs.EXTENSION["link"].field(name).get(link) for name in ("speed", "width")]
+        assert fields == [speed, lanes]
+        assert client.config(client.capability(EXPRESS) + 0x12, 2) & 0x3FF == lanes << 4 | speed
+        assert client.read(BAR_DMA, regs.EXTENSION.address("time_scale")) == scale
 
 
 def test_msi_vectors(tmp_path):

@@ -18,16 +18,18 @@ from sim.board.session import BASE, Conditions, Session
 from sim.compile.model import compiled
 from sim.perf.rig import KINDS, Rig
 from sim.perf.wide import bound, measure, on_link, rows, streams, table
-from tests.boards import STREAMS
+from tests.boards import BOARDS
 from tests.sim.perf.test_pauses import NAMES
 
-STRADDLES, PLAIN = (on_link("gen3x8", block) for block in streams(STREAMS["block"]))
+STREAMS = BOARDS["ultrascale-plus"]
+STRADDLES, PLAIN = (on_link("gen3x8", block) for block in streams("ultrascale_plus-256"))
 SIZE = 20_000
 H2C, C2H = KINDS["h2c"][0], KINDS["c2h"][0]
 
 
 def test_it_is_the_core_that_tests_share():
-    assert (STRADDLES.tags, STRADDLES.clock_khz) == (STREAMS["tags"], STREAMS["clock_khz"])
+    numbers = {"tags": STRADDLES.tags, "clock_khz": STRADDLES.clock_khz}
+    assert compiled(block=STRADDLES.streams.name, **numbers) == compiled(**STREAMS)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_rates_to_the_cycle(number):
 
 def test_reads_do_not_wait_for_many_writes():
     """On a link slower than the streams, writes wait in the block, and what is read comes late."""
-    slow = replace(on_link("gen3x4", STRADDLES.streams), clock_khz=STREAMS["clock_khz"])
+    slow = replace(on_link("gen3x4", STRADDLES.streams), clock_khz=STRADDLES.clock_khz)
     slow = replace(slow, max_payload=512)
     short, long = 1 << 16, 1 << 18
     with Rig(slow, long) as rig:
