@@ -29,6 +29,7 @@ from hw.seam import WIDTHS
 from hw.stream.user_blocks import find
 from sim.board.session import Seam
 from sim.compile.attached import ports_of_seam
+from sim.compile.exerciser import Exercised
 from sim.compile.generated import verilog_of
 from sim.compile.tools import (
     cached,
@@ -66,14 +67,16 @@ def build(
     user: str = "pass",
     launch_queues: int = 0,
     pcie: str = DEFAULT_ADAPTER.name,
+    exercised: bool = False,
     netlist: bool = False,
 ) -> Path:
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
     The core is `CONFIG` with so many channels each way, the user block of this name and so many
     launch queues, for the PCIe block `pcie` of `hw.pcie.adapters.ADAPTERS` and its clock, or of
-    `SEAMS`; with `netlist`, what synthesis makes of it. `waves` lets it write waveforms, at the
-    cost of speed; see `sim.compile.waves`.
+    `SEAMS`; with `netlist`, what synthesis makes of it. If `exercised`, there is an exerciser
+    behind the adapter in its place (`sim.compile.exerciser`). `waves` lets it write waveforms, at
+    the cost of speed; see `sim.compile.waves`.
     """
     home, verilator_version = find_verilator()
     found = find_compiler()
@@ -127,7 +130,8 @@ def build(
         adapter = ADAPTERS[pcie]
         if adapter is not DEFAULT_ADAPTER:
             config = dataclasses.replace(config, clock_khz=ULTRASCALE_KHZ)
-        verilog, to_block = verilog_of(config, pcie), adapter.ports
+        verilog = verilog_of(config, Exercised(pcie) if exercised else pcie)
+        to_block = adapter.ports
         ports = _public(ports_of(config, adapter, simulation=True))
     if netlist:
         verilog = _netlist(verilog)

@@ -64,6 +64,7 @@ def core_of(group: str) -> dict[str, Any]:
         "pcie": variant if variant in ADAPTERS else DEFAULT_ADAPTER.name,
         "user": getattr(benches, "USER", "pass"),
         "launch_queues": getattr(benches, "LAUNCH_QUEUES", 0),
+        "exercised": getattr(benches, "EXERCISED", False),
     }
 
 

