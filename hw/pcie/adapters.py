@@ -12,7 +12,7 @@ from .series7.adapter import Series7Adapter
 from .series7.block import SERIES7
 from .series7.ports import TRN_PORTS
 from .ultrascale.adapter import UltraScaleAdapter
-from .ultrascale.family import ULTRASCALE, ULTRASCALE_PLUS, Family
+from .ultrascale.family import ULTRASCALE, ULTRASCALE_PLUS, ULTRASCALE_PLUS_PCIE4C, Family
 from .ultrascale.ports import ports_of_block
 
 __all__ = ["ADAPTERS", "AdapterKind"]
@@ -53,7 +53,7 @@ class AdapterKind:
 def _ultrascale(family: Family, title: str, fpga: str, width: int) -> AdapterKind:
     return AdapterKind(
         name=f"{family.name}-{width}",
-        title=f"the {title} PCIe block, {width} bits",
+        title=f"the {title} block, {width} bits",
         block=family.block(width),
         ports=ports_of_block(family, width),
         interface="pcie",
@@ -71,8 +71,9 @@ _KINDS = (
     *(
         _ultrascale(family, title, fpga, width)
         for family, title, fpga in (
-            (ULTRASCALE, "UltraScale", "xcu"),
-            (ULTRASCALE_PLUS, "UltraScale+", "xcup"),
+            (ULTRASCALE, "UltraScale PCIe", "xcu"),
+            (ULTRASCALE_PLUS, "UltraScale+ PCIe", "xcup"),
+            (ULTRASCALE_PLUS_PCIE4C, "UltraScale+ PCIE4C", "xcup"),
         )
         for width in WIDTHS
     ),

@@ -23,7 +23,7 @@ from cocotbext.pcie.xilinx.us.tlp import ErrorCode, Tlp_us
 
 from hw.pcie.adapters import ADAPTERS
 from hw.pcie.series7.parameters import PARAMETERS, Identity
-from hw.pcie.ultrascale.family import ULTRASCALE_PLUS
+from hw.pcie.ultrascale.family import ULTRASCALE, ULTRASCALE_PLUS
 from hw.pcie.ultrascale.straddle import STRADDLE_WIDTH
 from peerdma import regs
 
@@ -246,8 +246,11 @@ class _UltraScalePlus(_Judged, UltraScalePlusPcieDevice):
     pass
 
 
+_MODELS = {ULTRASCALE.name: _UltraScale, ULTRASCALE_PLUS.name: _UltraScalePlus}
+
+
 def ultrascale_device(dut, name: str, rng: random.Random, *, stall: float = 0.0):
-    """A model around the core, for one of `hw.pcie.adapters.ADAPTERS`.
+    """A model around the core, for one of `hw.pcie.adapters.ADAPTERS`; KeyError if none is for it.
 
     Parameters
     ----------
@@ -260,7 +263,7 @@ def ultrascale_device(dut, name: str, rng: random.Random, *, stall: float = 0.0)
         Probability, per cycle, of a pause at each of the four streams. May be changed at any time.
     """
     family, width = name.rsplit("-", 1)
-    kind = _UltraScalePlus if family == ULTRASCALE_PLUS.name else _UltraScale
+    kind = _MODELS[family]
     ports = {
         port.name: getattr(dut, port.name)
         for port in ADAPTERS[name].ports

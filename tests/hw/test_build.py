@@ -111,6 +111,7 @@ def test_a_core_for_another_block_has_its_ports(pcie, user):
         (["--pcie", "ultrascale_plus-128"], 16),
         (["--pcie", "ultrascale_plus-256"], 32),
         (["--pcie", "ultrascale_plus-256", "--tags", "64"], 64),
+        (["--pcie", "ultrascale_plus_pcie4c-256"], 32),
         (["--tags", "8", "--pcie", "ultrascale-256"], 8),
     ],
 )

@@ -20,6 +20,7 @@ _LANE_RATE = {
     1: 250e6 * (1 - 4 / 1538),
     2: 500e6 * (1 - 4 / 1538),
     3: 8e9 * 128 / 130 / 8 * (1 - 16.25 / 5920),
+    4: 16e9 * 128 / 130 / 8 * (1 - 16.25 / 5920),
 }
 #: Start, sequence number, LCRC and end around a TLP.
 _FRAMING = 8

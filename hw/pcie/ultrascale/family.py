@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What differs between the UltraScale and the UltraScale+ block, and what the engine has to know.
+"""What differs between the UltraScale and the UltraScale+ blocks, and what the engine has to know.
 
 It is plain data, which imports no Amaranth but for `Family.block`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .parameters import PARAMETERS
@@ -14,7 +14,7 @@ from .parameters import PARAMETERS
 if TYPE_CHECKING:
     from ...seam import Block
 
-__all__ = ["FAMILIES", "ULTRASCALE", "ULTRASCALE_PLUS", "Family"]
+__all__ = ["FAMILIES", "ULTRASCALE", "ULTRASCALE_PLUS", "ULTRASCALE_PLUS_PCIE4C", "Family"]
 
 #: Bytes of a unit of data credit.
 _CREDIT_BYTES = 16
@@ -133,4 +133,10 @@ ULTRASCALE_PLUS = Family(
     bus_number=True,
     management_address=10,
 )
-FAMILIES = {family.name: family for family in (ULTRASCALE, ULTRASCALE_PLUS)}
+#: The block of UltraScale+ with HBM and of newer parts. PG213, the guide of both, has one table of
+#: ports and one of completion space: it calls PCIE4C functionally equivalent to PCIE4, with Gen4 of
+#: up to eight lanes, which the code of the link's speed has room for. It has neither scaled flow
+#: control nor tags of ten bits, so `cfg_fc_nph` counts single headers, as in PCIE4. Public designs
+#: for both (taxi, Corundum) differ in the name of the IP only.
+ULTRASCALE_PLUS_PCIE4C = replace(ULTRASCALE_PLUS, name="ultrascale_plus_pcie4c")
+FAMILIES = {family.name: family for family in (ULTRASCALE, ULTRASCALE_PLUS, ULTRASCALE_PLUS_PCIE4C)}

@@ -42,3 +42,4 @@ def _parameters(places: dict[str, int]) -> dict[str, int | str]:
 
 
 PARAMETERS = {name: _parameters(places) for name, places in PLACES.items()}
+PARAMETERS["ultrascale_plus_pcie4c"] = PARAMETERS["ultrascale_plus"]

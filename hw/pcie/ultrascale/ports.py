@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The ports of the UltraScale and the UltraScale+ block that the core uses: one table of each.
+"""The ports of the UltraScale and the UltraScale+ blocks that the core uses: one table of each.
 
 Names are those of Xilinx' IP for the block (PG156, PG213); directions are the core's: "o" drives
 the block. Of a port with a bit for each function, function 0 counts. All other inputs of the IP are

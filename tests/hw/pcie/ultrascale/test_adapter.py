@@ -8,17 +8,20 @@ import pytest
 from hw.pcie.adapters import ADAPTERS
 from hw.pcie.ultrascale.adapter import UltraScaleAdapter
 from hw.pcie.ultrascale.credits import SHOWN_LATE, NonPostedCredits, ReadRoom
-from hw.pcie.ultrascale.family import ULTRASCALE, ULTRASCALE_PLUS
+from hw.pcie.ultrascale.family import (
+    FAMILIES,
+    ULTRASCALE,
+    ULTRASCALE_PLUS,
+    ULTRASCALE_PLUS_PCIE4C,
+)
 from hw.pcie.ultrascale.interrupts import Interrupts
 from hw.seam import WIDTHS
 from tests.hw.helpers import fields, seeded, send, simulate
 
-FAMILIES = pytest.mark.parametrize(
-    "family", [ULTRASCALE, ULTRASCALE_PLUS], ids=lambda each: each.name
-)
+EACH_FAMILY = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 
 
-@FAMILIES
+@EACH_FAMILY
 def test_link_state(family):
     """Field by field: port, lowest bit there, bits."""
     rng = seeded()
@@ -58,13 +61,13 @@ def test_link_state(family):
     simulate(dut, bench)
 
 
-@FAMILIES
+@EACH_FAMILY
 def test_device_control_is_read_again_and_again(family):
     """What the dword holds when an access ends is at the seam from the next cycle on."""
     rng = seeded()
     dut = UltraScaleAdapter(family, 64)
     pcie, link = dut.pcie, dut.seam.link
-    address = {"ultrascale": 0xC8, "ultrascale_plus": 0x78}[family.name] // 4
+    address = (0xC8 if family == ULTRASCALE else 0x78) // 4
 
     async def bench(ctx):
         relaxed = extended = 0
@@ -102,7 +105,8 @@ def test_device_control_is_read_again_and_again(family):
         (ULTRASCALE, (4, 8), 3, 8),
         (ULTRASCALE_PLUS, (0, 0), 1, 1),
         (ULTRASCALE_PLUS, (2, 3), 3, 8),
-        (ULTRASCALE_PLUS, (3, 4), 4, 16),
+        (ULTRASCALE_PLUS, (2, 4), 3, 16),
+        (ULTRASCALE_PLUS_PCIE4C, (3, 3), 4, 8),
     ],
     ids=lambda each: getattr(each, "name", None),
 )
@@ -126,8 +130,19 @@ def test_what_the_engine_knows_of_the_blocks():
         if name != "series7"
     }
     assert known == {f"ultrascale-{width}": (width, 64, 8) for width in WIDTHS} | {
-        f"ultrascale_plus-{width}": (width, 128, 32) for width in WIDTHS
+        f"{name}-{width}": (width, 128, 32)
+        for name in ("ultrascale_plus", "ultrascale_plus_pcie4c")
+        for width in WIDTHS
     }
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pcie4c_is_pcie4_to_the_core(width):
+    """So that what models of PCIE4 show holds for it as far as PG213 has one table for both."""
+    kinds = [ADAPTERS[f"{name}-{width}"] for name in ("ultrascale_plus", "ultrascale_plus_pcie4c")]
+    assert kinds[0].ports == kinds[1].ports
+    assert kinds[0].block == kinds[1].block
+    assert kinds[0].core == kinds[1].core
 
 
 def test_a_reset_of_the_function():
@@ -259,7 +274,7 @@ def test_two_non_posted_requests_are_under_way_at_most():
     simulate(dut, bench)
 
 
-@FAMILIES
+@EACH_FAMILY
 def test_a_packet_is_cut_off_by_the_bit_of_its_stream(family):
     """Bits of `tuser`, of PG156 and PG213; a packet of three beats, with all its other bits set.
 
