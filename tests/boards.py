@@ -21,8 +21,8 @@ BOARDS: dict[str, dict[str, Any]] = {
     "launching": {"launch_queues": 2},
     # Frames with records, and a stream that nothing of H2C goes into.
     "sensor": {"user": "pattern"},
-    # Fewer bytes come out of the stream than went in.
-    "converter": {"user": "bfloat16"},
+    # Fewer bytes come out of the stream than went in; GPUs may start both.
+    "converter": {"user": "bfloat16", "launch_queues": 2},
     # Card RAM only, with the extension block, which says so.
     "without": {"user": "none"},
     # What drivers of a plain XDMA core know, with all the channels that there can be.

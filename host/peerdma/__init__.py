@@ -24,7 +24,7 @@ from .board.board import Board
 from .board.clock import ClockRate, FrameTime
 from .board.job import Job
 from .board.pin import Pin, Span
-from .board.plan import Plan
+from .board.plan import USER_STREAM, Plan
 from .board.queue import Queue, QueueStats, include_dir
 from .board.queue_memory import DeviceQueue
 from .board.streaming import Frame, Frames
@@ -57,6 +57,7 @@ from .uapi import Access
 __version__ = "0.2.0"
 
 __all__ = [
+    "USER_STREAM",
     "Access",
     "Board",
     "BoardInfo",

@@ -38,7 +38,10 @@ from tests.system.rings import RECORD, SENSOR, SIZE, Ring, set_register, source
 HALF = "/dev/picoevb2"
 GUEST = {
     "configuration": "identity",
-    "further_boards": [["--user", "pattern"], ["--no-msix", "--user", "bfloat16"]],
+    "further_boards": [
+        ["--user", "pattern"],
+        ["--no-msix", "--user", "bfloat16", "--launch-queues", "2"],
+    ],
 }
 pytestmark = IN_GUEST
 

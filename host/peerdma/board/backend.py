@@ -26,6 +26,7 @@ __all__ = [
     "Filling",
     "FrameRecord",
     "LaunchCounts",
+    "LaunchPlan",
     "Launching",
     "Moved",
     "Piece",
@@ -112,6 +113,17 @@ class Piece(NamedTuple):
     handle: Pinned
     start: int
     stop: int
+
+
+class LaunchPlan(NamedTuple):
+    """What a launch queue starts: a copy, or a transfer between memory and the card."""
+
+    #: empty: it comes from the card
+    source: Sequence[Piece]
+    #: empty: it goes to the card
+    destination: Sequence[Piece]
+    #: of the side that is the card, or USER_STREAM; not of a copy
+    card_address: int
 
 
 class Moved(NamedTuple):
@@ -210,11 +222,11 @@ class Backend(Protocol):
         ...
 
     def prepare_write(self, source: Piece, card_address: int) -> Prepared:
-        """Prepares a copy from memory to the card."""
+        """Prepares a transfer from memory to card RAM, or to the USER_STREAM."""
         ...
 
     def prepare_read(self, destination: Piece, card_address: int) -> Prepared:
-        """Prepares a copy from the card to memory."""
+        """Prepares a transfer from card RAM, or from the USER_STREAM, to memory."""
         ...
 
     def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Prepared:
@@ -249,10 +261,8 @@ class Backend(Protocol):
         """
         ...
 
-    def queue(
-        self, copies: Sequence[tuple[Sequence[Piece], Sequence[Piece]]], memory: QueueMemory
-    ) -> Launching:
-        """Opens a launch queue for copies, source and destination each; at least one.
+    def queue(self, plans: Sequence[LaunchPlan], memory: QueueMemory) -> Launching:
+        """Opens a launch queue for plans, one at least.
 
         UnsupportedError if the board or its driver has no such queue, or none that is free.
         """
@@ -357,7 +367,7 @@ class Launching(Protocol):
     Attributes
     ----------
     slots : list of int
-        That of each copy.
+        That of each plan.
     generation : int
     page : DoorbellPage or str
         The page of its doorbell, which the caller closes; or why it has none.
@@ -384,7 +394,10 @@ class Launching(Protocol):
         ...
 
     def invalidate(self, index: int) -> None:
-        """The board does not use the memory of a copy any more when this returns."""
+        """The board does not use the memory of a plan any more when this returns.
+
+        A ticket of it at work may end by itself for a while; after that the queue ends.
+        """
         ...
 
     def close(self) -> None:

@@ -267,8 +267,40 @@ class Board(OneProcess):
         """
         return self._plans.copy(source, destination)
 
+    def prepare_write(self, source: Any, card_address: int = 0) -> Plan:
+        """Checks and prepares a `write`, to be made any number of times.
+
+        >>> plan = board.prepare_write(s, peerdma.USER_STREAM)
+        >>> queue = board.queue([plan])  # a kernel pushes s into the user block
+
+        Parameters
+        ----------
+        source : array, Pin or Span
+            As for `copy`, in one piece.
+        card_address : int
+            A byte of card RAM; or `peerdma.USER_STREAM`, for what the user block takes, whenever it
+            does. What it makes of that stays in the stream until something is read from there.
+
+        Raises
+        ------
+        TransferError
+            If it does not fit card RAM.
+        UnsupportedError
+            If the user stream is asked for, and the board has none, its user block takes no bytes,
+            or the board's copies go through it (user block PASS).
+        """
+        return self._plans.write(source, card_address)
+
+    def prepare_read(self, destination: Any, card_address: int = 0) -> Plan:
+        """Checks and prepares a `read`, to be made any number of times; as `prepare_write`.
+
+        From the `peerdma.USER_STREAM` it takes as many bytes of what the user block makes as the
+        destination has, and waits for them; memory that is read-only is refused with a PinError.
+        """
+        return self._plans.read(destination, card_address)
+
     def queue(self, plans: Sequence[Plan], *, depth: int = 256, gpu: Gpu | None = None) -> Queue:
-        """Opens a launch queue, by which kernels of a GPU start copies themselves.
+        """Opens a launch queue, by which kernels of a GPU start plans themselves.
 
         >>> with board.queue([board.prepare(s, d)]) as queue:
         ...     launch(kernel, queue.device)  # peerdma_submit(queue, 0, ...) of device.cuh
@@ -277,9 +309,10 @@ class Board(OneProcess):
         Parameters
         ----------
         plans : sequence of Plan
-            What `prepare` returned, at most 32 in all queues of a board and 1 MiB each (with the
-            kernel driver, 16 MiB and one piece of memory on each side); kernels name them by their
-            numbers here. The queue keeps them.
+            What `prepare`, `prepare_write` and `prepare_read` returned, 1 MiB each at most (with
+            the kernel driver, 16 MiB and one piece of memory on each side); kernels name them by
+            their numbers here. All queues of a board have 64 slots, of which a copy takes two. The
+            queue keeps its plans.
         depth : int
             Tickets that can be on their way: 8, 16, 32, 64, 128 or 256.
         gpu : Gpu, optional
@@ -409,7 +442,7 @@ class Board(OneProcess):
             return self._backend.user_register(offset, value)
 
     def write(self, source: Any, card_address: int = 0) -> Transfer:
-        """Copies an array, a pin or a span to card RAM at byte `card_address`.
+        """Copies an array, a pin or a span to card RAM; arguments as for `prepare_write`.
 
         Raises
         ------
@@ -419,7 +452,7 @@ class Board(OneProcess):
         return self._run(self._plans.write(source, card_address))
 
     def read(self, destination: Any, card_address: int = 0) -> Transfer:
-        """Copies card RAM from byte `card_address` to memory; the rest as for `write`.
+        """Copies card RAM to memory; arguments as for `prepare_read`, the rest as for `write`.
 
         Memory that is read-only, or pinned without `Access.WRITE`, is refused with a PinError.
         """

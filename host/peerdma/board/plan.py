@@ -17,6 +17,8 @@ from ..errors import PeerdmaError, PinError, TransferError, UnsupportedError
 from ..memory.external import is_array
 from ..memory.memory import DataPath, is_memory
 from ..process import OneProcess
+from ..regs import PASS_THROUGH
+from ..regs import STREAM_WINDOW as USER_STREAM
 from ..uapi import Access
 from .arrays import Arrays, Lease
 from .backend import (
@@ -34,7 +36,7 @@ from .job_runner import JobRunner
 from .pin import READ_WRITE, Pin, PinTable, Side, Span, read_only
 from .transfer import Paths, Transfer
 
-__all__ = ["Plan", "Planner", "Streams", "pieces"]
+__all__ = ["USER_STREAM", "Plan", "Planner", "Streams", "pieces"]
 
 _NOTHING = Moved(0, None)
 
@@ -50,8 +52,9 @@ class Streams(Protocol):
 class Plan(OneProcess):
     """A transfer that was checked and prepared once, to be made any number of times.
 
-    Not to be built directly: use `Board.prepare`. It can be run while its pins are open, and does
-    not keep them open. Arrays it keeps, and keeps pinned. Several jobs of it can be in progress.
+    Not to be built directly: use `Board.prepare`, `Board.prepare_write` or `Board.prepare_read`. It
+    can be run while its pins are open, and does not keep them open. Arrays it keeps, and keeps
+    pinned. Several jobs of it can be in progress.
 
     Attributes
     ----------
@@ -60,6 +63,8 @@ class Plan(OneProcess):
     path : Paths
     pins : tuple of Pin
         Those of both sides.
+    card_address : int
+        Of a side that is the card, or `USER_STREAM`; not of a copy.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class Plan(OneProcess):
         destinations: Sequence[Span],
         info: BoardInfo,
         leases: Sequence[Lease],
+        card_address: int,
     ):
         self._jobs = jobs
         self._ordered = ordered
@@ -79,6 +85,7 @@ class Plan(OneProcess):
         self.prepared = prepared
         self.sources: Sequence[Span] = sources
         self.destinations: Sequence[Span] = destinations
+        self.card_address: int = card_address
         self.nbytes: int = _total_bytes(sources or destinations)
         self.path: Paths = Paths(_longest_path(sources), _longest_path(destinations))
         self.pins: tuple[Pin, ...] = tuple(
@@ -206,22 +213,22 @@ class Planner:
         return self._plan(_listed(source), _listed(destination), prepare)
 
     def write(self, source: object, card_address: int) -> Plan:
-        """See `Board.write`."""
+        """See `Board.prepare_write`."""
 
         def prepare(here: list[Span], _: list[Span]) -> Prepared | None:
-            piece = self._on_card(here, card_address)
+            piece = self._on_card(here, card_address, "write")
             return self._backend.prepare_write(piece, card_address) if here[0].nbytes else None
 
-        return self._plan(_single(source, "write"), [], prepare)
+        return self._plan(_single(source, "write"), [], prepare, card_address)
 
     def read(self, destination: object, card_address: int) -> Plan:
-        """See `Board.read`."""
+        """See `Board.prepare_read`."""
 
         def prepare(_: list[Span], there: list[Span]) -> Prepared | None:
-            piece = self._on_card(there, card_address)
+            piece = self._on_card(there, card_address, "read")
             return self._backend.prepare_read(piece, card_address) if there[0].nbytes else None
 
-        return self._plan([], _single(destination, "read"), prepare)
+        return self._plan([], _single(destination, "read"), prepare, card_address)
 
     def span(self, given: object, needed: Access, leases: list[Lease]) -> Span:
         """The span of a pin, a span or an array; adds the lease of an array to `leases`."""
@@ -237,8 +244,9 @@ class Planner:
         source: list[object],
         destination: list[object],
         prepare: Callable[[list[Span], list[Span]], Prepared | None],
+        card_address: int = 0,
     ) -> Plan:
-        """A plan of what `prepare` makes of both sides; card RAM as a side is empty."""
+        """A plan of what `prepare` makes of both sides; the card as a side is empty."""
         with self._lock:
             if self._pins.closed:
                 self._pins.require_open()
@@ -258,7 +266,14 @@ class Planner:
                             each.pin.require_open()
                 prepared = prepare(here, there)
                 return Plan(
-                    self._jobs, self._ordered, prepared, here, there, self._backend.info, leases
+                    self._jobs,
+                    self._ordered,
+                    prepared,
+                    here,
+                    there,
+                    self._backend.info,
+                    leases,
+                    card_address,
                 )
             except BaseException as error:
                 for lease in leases:
@@ -270,10 +285,13 @@ class Planner:
                         each.pin.require_unmoved()
                 raise
 
-    def _on_card(self, spans: list[Span], card_address: int) -> Piece:
+    def _on_card(self, spans: list[Span], card_address: int, call: str) -> Piece:
         """The piece of a transfer to or from the card; TransferError if it does not fit that."""
         (span,) = spans
-        _require_on_card(span, card_address, self._backend.info.card_ram_size)
+        if card_address == USER_STREAM:
+            _require_own_stream(require_user_block(self._backend), call)
+        else:
+            _require_on_card(span, card_address, self._backend.info.card_ram_size)
         return Piece(span.pin.held, span.start, span.stop)
 
 
@@ -346,6 +364,22 @@ def _require_on_card(span: Span, address: int, size: int) -> None:
             f"{span.nbytes} bytes at card address {address:#x} are not all inside card RAM, which "
             f"has {size} bytes from address 0. Transfer less at a time",
             address=address,
+        )
+
+
+def _require_own_stream(extension: Extension, call: str) -> None:
+    """UnsupportedError if the user stream is not for transfers of one direction, `call`."""
+    block = extension.user_block
+    if block == PASS_THROUGH:
+        raise UnsupportedError(
+            f"cannot {call} the user stream: copies of this board go through it, as its user block "
+            f"is {block}, and would be mixed up with that. Build the gateware with another --user"
+        )
+    taken, made = extension.user_ratio
+    if not (taken if call == "write" else made):
+        verb = "takes" if call == "write" else "makes"
+        raise UnsupportedError(
+            f"cannot {call} the user stream: the board's user block {block} {verb} no bytes"
         )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Launch queues: a GPU's kernels start prepared copies themselves, see docs/launch.md."""
+"""Launch queues: a GPU's kernels start prepared plans themselves, see docs/launch.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..errors import PeerdmaError, Timeout, UnsupportedError
 from ..memory.memory import DataPath
 from ..process import OneProcess
 from ..waiting import OwnLock
-from .backend import Backend
+from .backend import Backend, LaunchPlan
 from .doorbell import Doorbell
 from .job_runner import JobRunner
 from .pin import Pin
@@ -87,13 +87,16 @@ class Queue(OneProcess):
         self._cuda_device = device
         self._device: DeviceQueue | None = None
         self._stream_queue: StreamQueue | None = None
-        #: plans that are not copied any more: the board does not set their done words
+        #: plans that are not started any more: the board does not set their done words
         self._dropped: list[int] = []
         self._submitting = OwnLock()
         written = [span.pin.memory for plan in plans for span in plan.destinations]
         self._flushes = {id(memory): memory.flush_writes for memory in written}
-        copies = [(pieces(plan.sources), pieces(plan.destinations)) for plan in plans]
-        self._run = backend.queue(copies, self._memory)
+        launched = [
+            LaunchPlan(pieces(plan.sources), pieces(plan.destinations), plan.card_address)
+            for plan in plans
+        ]
+        self._run = backend.queue(launched, self._memory)
         self._doorbell = Doorbell(self._run.page, device)
         self._thread = threading.Thread(target=self._attend, name="peerdma-queue", daemon=True)
         try:

@@ -12,6 +12,7 @@ from ..board.backend import (
     BoardInfo,
     Extension,
     Launching,
+    LaunchPlan,
     Piece,
     Pinned,
     Transfers,
@@ -218,7 +219,7 @@ class KernelBackend:
         return self.info.extension
 
     def prepare_write(self, source: Piece, card_address: int) -> Requests:
-        """Prepares a copy from memory to the card."""
+        """Prepares a transfer from memory to the card."""
         length = source.stop - source.start
         job = Submit(
             op=Op.H2C,
@@ -230,7 +231,7 @@ class KernelBackend:
         return Requests([job], length, self._read_limit, None, length)
 
     def prepare_read(self, destination: Piece, card_address: int) -> Requests:
-        """Prepares a copy from the card to memory."""
+        """Prepares a transfer from the card to memory."""
         length = destination.stop - destination.start
         job = Submit(
             op=Op.C2H,
@@ -262,11 +263,9 @@ class KernelBackend:
         self._node.request(Ioctl.USER_REGISTER, register, "read a register of the user block")
         return register.value
 
-    def queue(
-        self, copies: Sequence[tuple[Sequence[Piece], Sequence[Piece]]], memory: QueueMemory
-    ) -> Launching:
-        """Opens a launch queue, if the driver has one, and slots for all copies."""
-        return LaunchRun(self._node, self._jobs, self.pin, self.unpin, copies, memory)
+    def queue(self, plans: Sequence[LaunchPlan], memory: QueueMemory) -> Launching:
+        """Opens a launch queue, if the driver has one, and slots for all plans."""
+        return LaunchRun(self._node, self._jobs, self.pin, self.unpin, plans, memory)
 
     def read_clock(self) -> Bracket | None:
         """Has the driver read the cycle counter; None if the board or this driver cannot."""

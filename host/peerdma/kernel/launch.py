@@ -8,7 +8,7 @@ import errno
 import mmap
 from collections.abc import Callable, Sequence
 
-from ..board.backend import LaunchCounts, Piece, Pinned
+from ..board.backend import LaunchCounts, LaunchPlan, Pinned
 from ..board.queue_memory import QueueMemory
 from ..errors import PeerdmaError, UnsupportedError
 from ..memory.mailbox import DoorbellPage
@@ -50,8 +50,7 @@ class LaunchRun:
         Reads the driver's events, and passes on that of the queue's end.
     pin, unpin : callable
         Those of the backend.
-    copies : sequence of (sequence of Piece, sequence of Piece)
-        Source and destination of each.
+    plans : sequence of LaunchPlan
     memory : QueueMemory
     """
 
@@ -65,13 +64,13 @@ class LaunchRun:
         jobs: Jobs,
         pin: Callable[[Memory, Access], Pinned],
         unpin: Callable[[Pinned], None],
-        copies: Sequence[tuple[Sequence[Piece], Sequence[Piece]]],
+        plans: Sequence[LaunchPlan],
         memory: QueueMemory,
     ):
         self._node = node
         self._jobs = jobs
         self._memory = memory
-        requests = [_request(*copy) for copy in copies]
+        requests = [_request(plan) for plan in plans]
         with contextlib.ExitStack() as undo:
             pinned = pin(memory.pages, Access.READ | Access.WRITE)
             undo.callback(unpin, pinned)
@@ -105,11 +104,11 @@ class LaunchRun:
         )
 
     def _prepare(self, index: int, request: Prepare) -> int:
-        """Puts a copy into a slot, with its done word."""
+        """Puts a plan into a slot, with its done word."""
         request.queue = self._queue
         request.flags = PrepareFlag.DONE
         request.done = self._memory.offset("done") + 4 * index
-        self._node.request(Ioctl.PREPARE, request, "prepare a copy of {0.length} bytes for a GPU")
+        self._node.request(Ioctl.PREPARE, request, "prepare {0.length} bytes for a GPU")
         return request.slot
 
     # While it is open ------------------------------------------------------------------------
@@ -139,7 +138,7 @@ class LaunchRun:
         self.check()
 
     def invalidate(self, index: int) -> None:
-        """The board does not use the memory of a copy any more when this returns."""
+        """The board does not use the memory of a plan any more when this returns."""
         request = Unprepare(queue=self._queue, slot=self.slots[index])
         self._ask(Ioctl.UNPREPARE, request, "end a slot of a launch queue")
         self.check()
@@ -198,21 +197,22 @@ class LaunchRun:
                 raise
 
 
-def _request(source: Sequence[Piece], destination: Sequence[Piece]) -> Prepare:
-    """The request for a copy, but for its queue; UnsupportedError if it is in several pieces."""
-    sides = [[each for each in side if each.start < each.stop] for side in (source, destination)]
-    most = max(len(side) for side in sides)
+def _request(plan: LaunchPlan) -> Prepare:
+    """The request for a plan, but for its queue; UnsupportedError if it is in several pieces."""
+    sides = plan.source, plan.destination
+    here, there = ([each for each in side if each.start < each.stop] for side in sides)
+    most = max(len(here), len(there))
     if most > 1:
         raise UnsupportedError(
-            f"a plan of {most} pieces of memory cannot be launched: the kernel driver takes copies "
-            "from one piece to one. Make a plan for each piece"
+            f"a plan of {most} pieces of memory cannot be launched: the kernel driver takes one "
+            "piece on each side. Make a plan for each piece"
         )
-    (here,), (there,) = sides
-    return Prepare(
-        op=Op.COPY,
-        src_handle=here.handle.number,
-        src_offset=here.start,
-        dst_handle=there.handle.number,
-        dst_offset=there.start,
-        length=here.stop - here.start,
-    )
+    op = Op.COPY if here and there else Op.H2C if here else Op.C2H
+    request = Prepare(op=op, src_offset=plan.card_address, dst_offset=plan.card_address)
+    for piece in there:
+        request.dst_handle, request.dst_offset = piece.handle.number, piece.start
+        request.length = piece.stop - piece.start
+    for piece in here:
+        request.src_handle, request.src_offset = piece.handle.number, piece.start
+        request.length = piece.stop - piece.start
+    return request

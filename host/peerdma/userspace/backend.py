@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ..board.backend import BoardInfo, Launching, Piece, Pinned, Transfers
+from ..board.backend import BoardInfo, Launching, LaunchPlan, Piece, Pinned, Transfers
 from ..board.clock import Bracket
 from ..board.queue_memory import QueueMemory
 from ..board.transfer import Through
@@ -17,11 +17,11 @@ from ..errors import PeerdmaError, UnsupportedError
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import Memory
 from ..memory.scatter import ScatterList
-from ..regs import BAR_USER, DESCRIPTOR, USER, USER_BLOCK_BASE, Capability
+from ..regs import BAR_USER, DESCRIPTOR, STREAM_WINDOW, USER, USER_BLOCK_BASE, Capability
 from ..uapi import Access
 from ..vfio.platform import Platform
 from .frames import FrameRun
-from .launch import Copy, LaunchQueues, LaunchRun, no_dmabuf
+from .launch import LaunchJob, LaunchQueues, LaunchRun, Leg, no_dmabuf
 from .prepared import Lazy, Prepared, Step
 from .scheduler import Scheduler
 from .xdma import Direction, Mapped, Mappings, Xdma
@@ -40,6 +40,14 @@ def _scatter(pieces: Sequence[Piece]) -> ScatterList:
         assert isinstance(handle, Mapped), "not this backend's"
         parts.append(handle.scatter.part(start, stop))
     return parts[0] if len(parts) == 1 else ScatterList.join(parts)
+
+
+def _launch_job(plan: LaunchPlan) -> LaunchJob:
+    copies = plan.source and plan.destination
+    card = STREAM_WINDOW if copies else plan.card_address
+    sides = (Direction.H2C, plan.source), (Direction.C2H, plan.destination)
+    legs = [Leg(direction, _scatter(pieces), card) for direction, pieces in sides if pieces]
+    return LaunchJob(plan.destination, legs)
 
 
 def _descriptor_ring(platform: Platform) -> tuple[np.ndarray, int]:
@@ -162,13 +170,13 @@ class UserSpaceBackend:
         return Prepared(steps, total, _BOTH, limit, Through.STREAM)
 
     def prepare_write(self, source: Piece, card_address: int) -> Prepared:
-        """Prepares a copy from memory to the card."""
+        """Prepares a transfer from memory to the card."""
         memory = _scatter([source])
         limit = self._read_limits[memory.wide]
         return self._card(Direction.H2C, memory, card_address, limit)
 
     def prepare_read(self, destination: Piece, card_address: int) -> Prepared:
-        """Prepares a copy from the card to memory."""
+        """Prepares a transfer from the card to memory."""
         memory = _scatter([destination])
         limit = self._write_limits[memory.wide]
         return self._card(Direction.C2H, memory, card_address, limit)
@@ -177,7 +185,8 @@ class UserSpaceBackend:
         self, direction: Direction, memory: ScatterList, card_address: int, limit: float | None
     ) -> Prepared:
         step = self._driver.rings.card(direction, memory, card_address)
-        return Prepared((step,), memory.nbytes, _ONE_WAY[direction], limit, Through.CARD_RAM)
+        through = Through.STREAM if card_address == STREAM_WINDOW else Through.CARD_RAM
+        return Prepared((step,), memory.nbytes, _ONE_WAY[direction], limit, through)
 
     def fill(
         self, frames: Sequence[Sequence[Piece]], *, overwrite: bool, timeout: float | None
@@ -191,17 +200,11 @@ class UserSpaceBackend:
         )
         return run
 
-    def queue(
-        self, copies: Sequence[tuple[Sequence[Piece], Sequence[Piece]]], memory: QueueMemory
-    ) -> Launching:
+    def queue(self, plans: Sequence[LaunchPlan], memory: QueueMemory) -> Launching:
         """Opens a launch queue."""
         if self._queues is None:
             self._queues = LaunchQueues(self._driver, self._platform, self._mappings)
-        return LaunchRun(
-            self._queues,
-            [Copy(there, _scatter(here), _scatter(there)) for here, there in copies],
-            memory,
-        )
+        return LaunchRun(self._queues, [_launch_job(plan) for plan in plans], memory)
 
     def user_register(self, offset: int, value: int | None) -> int:
         """Writes a register of the user block unless `value` is None; returns what it reads."""

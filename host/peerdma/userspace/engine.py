@@ -26,6 +26,7 @@ from ..regs import (
     Capability,
     ErrorKind,
     Status,
+    waits_for_text,
 )
 from .capture import ErrorCapture
 from .probe import count_channels, read_extension
@@ -323,11 +324,17 @@ class Engine:
     def timed_out(self, direction: Direction, nbytes: int, seconds: float) -> Timeout:
         """The error for a transfer without an interrupt within so many seconds."""
         channel = self.channels[direction]
+        why = f", waits for {self.waits_for(direction)}" if self.extension else ""
         return Timeout(
             f"{direction.name} transfer of {nbytes} bytes: no interrupt within {seconds:g} s; "
-            f"status {Status(channel.status())!r}, {channel.completed()} descriptors finished. The "
-            "channel was stopped; try again, with a longer timeout if the machine is slow"
+            f"status {Status(channel.status())!r}, {channel.completed()} descriptors finished{why}."
+            " The channel was stopped; try again, with a longer timeout if the machine is slow"
         )
+
+    def waits_for(self, direction: Direction) -> str:
+        """What the channel waits for now, as text; needs the extension."""
+        fields = self._extension_bank.fields("waits_for")
+        return waits_for_text(fields[f"{direction.name.lower()}0"])
 
     def failure(self, direction: Direction, value: int, after: str) -> TransferError:
         """The error for a run that ended with this status, with the board's error capture.

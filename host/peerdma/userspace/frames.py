@@ -149,7 +149,7 @@ class FrameRun:
 
     def late(self) -> Timeout:
         """Stops the run; returns the error for one that has not reported in its time."""
-        filled, waits_for = self.filled(), self._xdma.waits_for(Direction.C2H)
+        filled, waits_for = self.filled(), self._xdma.engine.waits_for(Direction.C2H)
         self.stop()
         return Timeout(
             f"no frame came within {self.seconds():g} s, after {filled} frames. The board waits "

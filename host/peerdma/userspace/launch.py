@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Launch queues: slots of prepared copies, and the queues that start them (docs/queue.md)."""
+"""Launch queues: slots of prepared jobs, and the queues that start them (docs/queue.md)."""
 
 from __future__ import annotations
 
@@ -36,15 +36,13 @@ from ..vfio.platform import Platform
 from .chain import BLOCK_DESCRIPTORS, write_chain
 from .prepared import descriptor_columns
 from .registers import Bank, Registers
-from .xdma import Mapped, Mappings, Xdma
+from .xdma import Direction, Mapped, Mappings, Xdma
 
-__all__ = ["MOST_BYTES", "Copy", "LaunchQueues", "LaunchRun", "no_dmabuf"]
+__all__ = ["MOST_BYTES", "LaunchJob", "LaunchQueues", "LaunchRun", "Leg", "no_dmabuf"]
 
 #: What a job may move: other runs wait for its channels so long. The library's own steps are not
 #: longer.
 MOST_BYTES = 1 << 20
-#: A copy has the slot of an even number, and the one after it.
-_SLOTS_OF_A_COPY = 2
 _ALL_BITS = 0xFFFF_FFFF
 #: Reads of a register within which the board has written a record and looked at what is next.
 _READS = 100
@@ -57,12 +55,30 @@ _STUCK = (
 )
 
 
-class Copy(NamedTuple):
-    """A copy that can be launched: where it goes, and both sides as the board sees them."""
+class Leg(NamedTuple):
+    """A job's part on one channel."""
 
-    pieces: Sequence[Piece]
-    source: ScatterList
-    destination: ScatterList
+    direction: Direction
+    memory: ScatterList
+    #: card address of the first byte, or `peerdma.regs.STREAM_WINDOW`
+    card: int
+
+
+class LaunchJob(NamedTuple):
+    """What can be launched: where it goes, if that is memory, and its legs, that of H2C first."""
+
+    destination: Sequence[Piece]
+    legs: Sequence[Leg]
+
+    @property
+    def copies(self) -> bool:
+        """Whether it is a copy: it has the slot of an even number, and the one after it."""
+        return len(self.legs) > 1
+
+    @property
+    def waits(self) -> bool:
+        """Whether it lasts until the user block has made, or taken, so many bytes."""
+        return not self.copies and self.legs[0].card == STREAM_WINDOW
 
 
 def _put(block: Block, name: str, **fields: int) -> int:
@@ -93,18 +109,12 @@ class LaunchQueues:
                 "(.venv/bin/python -m hw.build core --launch-queues 2), or take a simulated board "
                 'that has them, open("sim", arguments=["--launch-queues", "2"])'
             )
-        if not xdma.copies:
-            raise UnsupportedError(
-                "launch queues make copies, which take one pass through the board's user stream, "
-                f"and its user block is {xdma.user_block or 'none'}. Build the gateware with "
-                "--user pass"
-            )
         self.xdma: Xdma = xdma
         self.function: PciFunction = platform.function
         self.platform: Platform = platform
         self.mappings: Mappings = mappings
         self.registers: Registers = xdma.engine.registers
-        self._free_slots = list(range(0, LAUNCH_SLOTS, _SLOTS_OF_A_COPY))
+        self._free_slots = set(range(LAUNCH_SLOTS))
         count = Bank(self.registers, EXTENSION).fields("channels")["launch_queues"]
         self._free_queues = list(range(count))
         self._generations = itertools.count()
@@ -117,25 +127,45 @@ class LaunchQueues:
         base = LAUNCH_SLOT.base + number * LAUNCH_SLOT.stride
         return Bank(self.registers, LAUNCH_SLOT, base)
 
-    def take(self, copies: int) -> tuple[int, list[int], int]:
-        """A queue, slots, and a generation; UnsupportedError if there are not enough."""
+    def take(self, jobs: Sequence[LaunchJob]) -> tuple[int, list[list[int]], int]:
+        """A queue, the slots of each job, and a generation.
+
+        Raises
+        ------
+        UnsupportedError
+            If there are not enough, or the board makes no such jobs.
+        """
+        if not self.xdma.copies and any(job.copies for job in jobs):
+            raise UnsupportedError(
+                "launch queues make copies in one pass through the board's user stream, and its "
+                f"user block is {self.xdma.user_block or 'none'}. Build the gateware with --user "
+                "pass, or give the queue plans of prepare_write and prepare_read"
+            )
         if not self._free_queues:
             raise UnsupportedError(
                 "all launch queues of this board are in use: close another queue first"
             )
-        if copies > len(self._free_slots):
-            raise UnsupportedError(
-                f"{copies} copies do not fit: the board has slots for {len(self._free_slots)} "
-                f"more, of {LAUNCH_SLOTS // _SLOTS_OF_A_COPY}. Give the queue fewer plans, or "
-                "close another queue"
-            )
-        slots = [self._free_slots.pop(0) for _ in range(copies)]
-        return self._free_queues.pop(0), slots, next(self._generations) % _GENERATIONS + 1
+        free, taken = set(self._free_slots), []
+        for job in jobs:
+            sets = [
+                {n, n + 1} if job.copies else {n} for n in range(0, LAUNCH_SLOTS, 1 + job.copies)
+            ]
+            found = next((each for each in sets if each <= free), None)
+            if found is None:
+                raise UnsupportedError(
+                    f"{len(jobs)} plans do not fit: of the board's {LAUNCH_SLOTS} slots, of which "
+                    f"a copy takes two, {len(self._free_slots)} are free. Give the queue fewer "
+                    "plans, or close another queue"
+                )
+            free -= found
+            taken.append(sorted(found))
+        self._free_slots = free
+        return self._free_queues.pop(0), taken, next(self._generations) % _GENERATIONS + 1
 
-    def give_back(self, queue: int, slots: Sequence[int]) -> None:
+    def give_back(self, queue: int, slots: Sequence[Sequence[int]]) -> None:
         """Undoes `take`."""
         self._free_queues.append(queue)
-        self._free_slots += slots
+        self._free_slots.update(*slots)
 
 
 def _device(memory: Memory) -> object:
@@ -195,7 +225,7 @@ class LaunchRun:
     Parameters
     ----------
     queues : LaunchQueues
-    copies : sequence of Copy
+    jobs : sequence of LaunchJob
     memory : QueueMemory
     """
 
@@ -203,21 +233,23 @@ class LaunchRun:
     generation: int
     page: DoorbellPage | str
 
-    def __init__(self, queues: LaunchQueues, copies: Sequence[Copy], memory: QueueMemory):
+    def __init__(self, queues: LaunchQueues, jobs: Sequence[LaunchJob], memory: QueueMemory):
+        self._jobs = jobs
         self._queues = queues
         self._engine = queues.xdma.engine
         self._function = queues.function
         self._memory = memory
-        flushes = [_flush_address(copy.pieces) for copy in copies]
-        largest = max(copy.source.nbytes for copy in copies)
+        flushes = [_flush_address(job.destination) for job in jobs]
+        largest = max(job.legs[0].memory.nbytes for job in jobs)
         if largest > MOST_BYTES:
             raise UnsupportedError(
                 f"a plan of {largest} bytes is too large for a queue, where one has at most "
                 f"{MOST_BYTES}: other transfers wait as long as it takes. Divide it"
             )
         with contextlib.ExitStack() as undo:
-            self._number, self.slots, self.generation = queues.take(len(copies))
-            undo.callback(queues.give_back, self._number, self.slots)
+            self._number, slots, self.generation = queues.take(jobs)
+            undo.callback(queues.give_back, self._number, slots)
+            self.slots = [first for first, *_ in slots]
             self._bank = Bank(
                 queues.registers,
                 LAUNCH_QUEUE,
@@ -227,27 +259,28 @@ class LaunchRun:
             undo.callback(queues.mappings.unpin, pinned)
             (base,) = (int(address) for address in pinned.scatter.addresses)
             memory.start(_FIRST_TICKET)
-            chains = self._chains(copies, undo)
+            chains = iter(self._chains([leg for job in jobs for leg in job.legs], undo))
             undo.callback(self._stop)
             done = base + memory.offset("done")
-            for index, (slot, flush) in enumerate(zip(self.slots, flushes, strict=True)):
-                self._prepare(slot, chains[2 * index : 2 * index + 2], flush, done + 4 * index)
+            for index, job in enumerate(jobs):
+                for slot in slots[index]:
+                    self._fill(slot, next(chains))
+                self._validate(self.slots[index], job, flushes[index], done + 4 * index)
             undo.callback(self._launches, -1)
             self._launches(1)
             self._arm(base)
             self.page = queues.platform.doorbell(self._number)
             self._undo = undo.pop_all()
 
-    def _chains(self, copies: Sequence[Copy], undo: contextlib.ExitStack) -> list[np.ndarray]:
-        """The descriptors of both halves of each copy; those after the first one are in memory."""
-        halves: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        for copy in copies:
-            bus, card, lengths = descriptor_columns(copy.source, STREAM_WINDOW)
-            halves.append((bus, card, lengths))
-            bus, card, lengths = descriptor_columns(copy.destination, STREAM_WINDOW)
-            halves.append((card, bus, lengths))
+    def _chains(self, legs: Sequence[Leg], undo: contextlib.ExitStack) -> list[np.ndarray]:
+        """The first descriptor of each leg; those after it are in memory."""
+        columns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        for leg in legs:
+            bus, card, lengths = descriptor_columns(leg.memory, leg.card)
+            ends = (bus, card) if leg.direction is Direction.H2C else (card, bus)
+            columns.append((*ends, lengths))
         # A chain begins where a block of descriptors may. One that is in its slot needs no memory.
-        blocks = [-(-len(half[2]) // BLOCK_DESCRIPTORS) * (len(half[2]) > 1) for half in halves]
+        blocks = [-(-len(each[2]) // BLOCK_DESCRIPTORS) * (len(each[2]) > 1) for each in columns]
         sizes = [count * BLOCK_DESCRIPTORS for count in blocks]
         table, address = np.zeros(BLOCK_DESCRIPTORS, DESCRIPTOR), 0
         if total := sum(sizes):
@@ -258,27 +291,27 @@ class LaunchRun:
             (address,) = (int(each) for each in pinned.scatter.addresses)
             table = pages.array().view(DESCRIPTOR)
         chains, start = [], 0
-        for half, size in zip(halves, sizes, strict=True):
+        for each, size in zip(columns, sizes, strict=True):
             at = table[start : start + size] if size else np.zeros(1, DESCRIPTOR)
-            write_chain(at, address + start * DESCRIPTOR.itemsize, *half)
+            write_chain(at, address + start * DESCRIPTOR.itemsize, *each)
             chains.append(at[:1].copy())
             start += size
         return chains
 
-    def _prepare(
-        self, slot: int, chains: Sequence[np.ndarray], flush: int | None, done: int
-    ) -> None:
-        """Fills the slots of a copy and makes it valid."""
-        write, queues = self._queues.registers.write32, self._queues
-        for half, chain in enumerate(chains):
-            base = LAUNCH_SLOT.base + (slot + half) * LAUNCH_SLOT.stride
-            for number, dword in enumerate(chain.view("<u4").tolist()):
-                write(BAR_DMA[0], base + 4 * number, dword)
-        bank = queues.slot(slot)
+    def _fill(self, slot: int, descriptor: np.ndarray) -> None:
+        """Writes the first descriptor of a leg into its slot."""
+        base = LAUNCH_SLOT.base + slot * LAUNCH_SLOT.stride
+        for number, dword in enumerate(descriptor.view("<u4").tolist()):
+            self._queues.registers.write32(BAR_DMA[0], base + 4 * number, dword)
+
+    def _validate(self, slot: int, job: LaunchJob, flush: int | None, done: int) -> None:
+        """Makes a job valid whose slots are filled, by the first of them."""
+        bank = self._queues.slot(slot)
         _write_address(bank, "flush", flush or 0)
         _write_address(bank, "done", done)
-        fields = {"pair": 1, "flush": flush is not None, "done": 1, "queue": self._number}
-        bank.write("control", _put(LAUNCH_SLOT, "control", valid=1, **fields))
+        kind = {"pair": job.copies, "c2h": job.legs[0].direction is Direction.C2H}
+        fields = {"flush": flush is not None, "done": 1, "queue": self._number}
+        bank.write("control", _put(LAUNCH_SLOT, "control", valid=1, **kind, **fields))
 
     def _launches(self, more: int) -> None:
         self._engine.launching += more
@@ -332,15 +365,19 @@ class LaunchRun:
         self.check()
 
     def invalidate(self, index: int) -> None:
-        """The board does not use the memory of a copy any more when this returns."""
-        slot = self.slots[index]
+        """The board does not use the memory of a plan any more when this returns."""
+        slot, job = self.slots[index], self._jobs[index]
         self._queues.slot(slot).write("control", 0)
         self.check()
         if not self._memory.ended:
             # While it reads its shadow tail, it looks busy with the slot of its last ticket.
             self._control(armed=1, generation=self.generation)
-            self._settle(lambda state: _works_on(state, slot))
-            self._control(armed=1, polls=1, generation=self.generation)
+            # What waits for the user block may do so forever; other jobs share a channel in turn.
+            seconds = self._engine.seconds_for(0 if job.waits else MOST_BYTES)
+            if self._settle(seconds, lambda state: _works_on(state, slot)):
+                self._control(armed=1, polls=1, generation=self.generation)
+            else:
+                self._end(Reason.UNPINNED)
 
     def close(self) -> None:
         """Ends the queue, which gives back its slots and memory. Closing again does nothing."""
@@ -362,7 +399,9 @@ class LaunchRun:
     def _disarm(self) -> None:
         # The mask stays: an aborted ticket has a record, which has its place by that.
         self._control(armed=0)
-        self._settle(lambda state: True)
+        if not self._settle(self._engine.seconds_for(MOST_BYTES), lambda state: True):
+            self._engine.stuck = _STUCK
+            self._function.leave_bus()
 
     def _stop(self) -> None:
         """Disarms, and invalidates all slots, if the board answers."""
@@ -371,12 +410,11 @@ class LaunchRun:
                 self._queues.slot(slot).write("control", 0)
             self._disarm()
 
-    def _settle(self, concerned: Callable[[dict[str, int]], bool]) -> None:
-        """Waits until no job of concern is at work; takes the board off the bus past a bound."""
-        until = time.monotonic() + self._engine.seconds_for(MOST_BYTES)
+    def _settle(self, seconds: float, concerned: Callable[[dict[str, int]], bool]) -> bool:
+        """Waits until no job of concern is at work; False if one still is after so long."""
+        until = time.monotonic() + seconds
         while (state := self._bank.fields("state"))["busy"] and concerned(state):
             if time.monotonic() > until:
-                self._engine.stuck = _STUCK
-                self._function.leave_bus()
-                return
+                return False
             time.sleep(0.001)
+        return True

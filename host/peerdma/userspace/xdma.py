@@ -24,7 +24,6 @@ from ..regs import (
     EXTENSION,
     PASS_THROUGH,
     Capability,
-    waits_for_text,
 )
 from ..vfio.platform import Mapping, Platform, Window
 from .chain import write_chain
@@ -191,11 +190,6 @@ class Xdma:
             run.stop()
             raise
         return run.cycles
-
-    def waits_for(self, direction: Direction) -> str:
-        """What the channel waits for now, as text; the board has the extension block."""
-        fields = self._extension_bank.fields("waits_for")
-        return waits_for_text(fields[f"{direction.name.lower()}0"])
 
     def flush(self) -> None:
         """Discards the bytes in the user stream."""

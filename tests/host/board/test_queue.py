@@ -163,7 +163,7 @@ def test_what_cannot_be_a_queue(board, plain, gpu, copies):
         ([], {}, ValueError, "at least one plan"),
         ([plan], {"depth": 7}, ValueError, "8, 16, 32, 64, 128, 256 deep, not 7"),
         ([gpu], {}, TypeError, "board.prepare"),
-        ([plan] * 33, {}, peerdma.UnsupportedError, "33 copies do not fit"),
+        ([plan] * 33, {}, peerdma.UnsupportedError, "33 plans do not fit"),
         ([plain.prepare(bytearray(8), bytearray(8))], {}, ValueError, "on another board"),
         ([board.prepare(bytearray(), bytearray())], {}, ValueError, "no bytes"),
     ):
@@ -211,7 +211,7 @@ def test_nothing_is_left_of_closed_queues(board, copies):
     del queue
     assert (open_files(), threading.active_count()) == (before, threads)
     queues = board._backend._queues
-    assert (len(queues._free_queues), len(queues._free_slots)) == (2, 32)
+    assert (len(queues._free_queues), len(queues._free_slots)) == (2, 64)
 
 
 # Errors --------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def test_closing_that_was_interrupted_is_done_again(board, copies, monkeypatch):
     queue = board.queue(copies.plans)
     ticket, run = queue.submit(4), queue._run
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(run, "_settle", lambda concerned: signal.raise_signal(signal.SIGINT))
+        interrupted.setattr(run, "_settle", lambda *_: signal.raise_signal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             queue.close()
     assert not queue.closed
@@ -332,7 +332,7 @@ def test_a_queue_without_a_thread_is_not_open(board, copies, monkeypatch):
         with pytest.raises(RuntimeError, match="new thread"):
             board.queue(copies.plans)
     queues = board._backend._queues
-    assert (len(queues._free_queues), len(queues._free_slots)) == (2, 32)
+    assert (len(queues._free_queues), len(queues._free_slots)) == (2, 64)
 
 
 def test_a_reset_of_the_engine_ends_the_queue(board, copies):

@@ -8,7 +8,7 @@ import errno
 from types import SimpleNamespace
 
 from peerdma.regs import LAUNCH_ENTRY, LAUNCH_QUEUE, LAUNCH_RECORD, LAUNCH_SLOTS, LaunchStatus
-from peerdma.uapi import QueueWord, Reason
+from peerdma.uapi import Op, QueueWord, Reason
 
 FIRST, GENERATION = (1 << 32) - 3, 7
 
@@ -58,8 +58,12 @@ class FakeLaunches:
 
     def _prepare(self, request):
         queue = self._find(request.queue)
-        assert self.pins[request.src_handle][1] >= request.src_offset + request.length
-        assert self.pins[request.dst_handle][1] >= request.dst_offset + request.length
+        for absent, handle, offset in (
+            (Op.C2H, request.src_handle, request.src_offset),
+            (Op.H2C, request.dst_handle, request.dst_offset),
+        ):
+            assert bool(handle) == (request.op != absent)
+            assert not handle or self.pins[handle][1] >= offset + request.length
         request.slot = next(n for n in range(4, LAUNCH_SLOTS, 2) if n not in queue.jobs)
         members = {name: getattr(request, name) for name, _ in request._fields_}
         queue.jobs[request.slot] = SimpleNamespace(**members)

@@ -13,7 +13,7 @@ import pytest
 import peerdma
 from peerdma.kernel.node import KernelNode
 from peerdma.regs import LAUNCH_QUEUE, LaunchEnd, LaunchStatus
-from peerdma.uapi import Access, Ioctl, PrepareFlag, QueueWord, Reason
+from peerdma.uapi import Access, Ioctl, Op, PrepareFlag, QueueWord, Reason
 from tests.host.cuda.fake_cuda import Result, is_present
 from tests.host.kernel.fake_launches import FIRST, GENERATION
 
@@ -47,7 +47,12 @@ def ended(queue):
 
 def test_the_driver_chooses_the_ticket_and_the_slots(driver, node_board, pins):
     source, there = pins
-    plans = [node_board.prepare(source, there), node_board.prepare(source[8:72], there[100:164])]
+    plans = [
+        node_board.prepare(source, there),
+        node_board.prepare(source[8:72], there[100:164]),
+        node_board.prepare_write(source[1:6], 4000),
+        node_board.prepare_read(there[2:8], 5000),
+    ]
     driver.calls.clear()
     with node_board.queue(plans, depth=8) as queue:
         memory, request = queue._memory, driver.queue.request
@@ -55,14 +60,22 @@ def test_the_driver_chooses_the_ticket_and_the_slots(driver, node_board, pins):
         assert (memory.first, memory.drawn(), request.depth) == (FIRST, FIRST, 8)
         assert memory._row["published"][0] == FIRST and memory.record(FIRST) is None
         assert sorted(memory._row["written"][:8]) == list(range(FIRST - 8, FIRST))
-        assert (queue.device.generation, list(queue.device.slots[:2])) == (GENERATION, [4, 6])
-        job = driver.queue.jobs[6]
-        assert (job.src_offset, job.dst_offset, job.length) == (8, 100, 64)
-        assert (job.src_handle, job.dst_handle) == (source.handle.number, there.handle.number)
-        assert (job.flags, job.done) == (PrepareFlag.DONE, memory.offset("done") + 4)
+        slots = [4, 6, 8, 10]
+        assert (queue.device.generation, list(queue.device.slots[:4])) == (GENERATION, slots)
+        here, to = source.handle.number, there.handle.number
+        for number, op, handles, offsets, length in (
+            (1, Op.COPY, (here, to), (8, 100), 64),
+            (2, Op.H2C, (here, 0), (1, 4000), 5),
+            (3, Op.C2H, (0, to), (5000, 2), 6),
+        ):
+            job = driver.queue.jobs[slots[number]]
+            assert (job.op, job.src_handle, job.dst_handle) == (op, *handles)
+            assert (job.src_offset, job.dst_offset, job.length) == (*offsets, length)
+            assert (job.flags, job.done) == (PrepareFlag.DONE, memory.offset("done") + 4 * number)
         stats = queue.stats()
         assert (stats.submitted, stats.ended, stats.ignored, stats.cycles) == (0, "", 2, None)
-    expected = ["PIN_PAGES", "CREATE_QUEUE", "PREPARE", "PREPARE", "DESTROY_QUEUE", "UNPIN_CUDA"]
+    prepared = ["PREPARE"] * 4
+    expected = ["PIN_PAGES", "CREATE_QUEUE", *prepared, "DESTROY_QUEUE", "UNPIN_CUDA"]
     assert names(driver) == expected
     queue.close()
     assert names(driver) == expected and not node_board._backend._jobs.listeners

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Launch queues from a kernel: start copies that the host has prepared, and see them end.
+// Launch queues from a kernel: start plans that the host has prepared, and see them end.
 //
 //     __global__ void kernel(peerdma_queue queue, ...) {
 //         ...                                      // make the source
