@@ -22,8 +22,8 @@ from .tb import TB, bench
 _BUILD = regs.EXTENSION["channels"]
 
 
-def build_values(user: type[UserBlock]) -> dict[str, int]:
-    """Values of registers that depend on the build, not on the map: with this user block."""
+def build_values(user: type[UserBlock], *, clock_khz: int = CONFIG.clock_khz) -> dict[str, int]:
+    """Values of registers that depend on the build, not on the map: user block and clock."""
     records = regs.Capability.FRAME_RECORDS if issubclass(user, FrameBlock) else 0
     ratio = regs.EXTENSION["user_ratio"].fields
     return {
@@ -31,7 +31,7 @@ def build_values(user: type[UserBlock]) -> dict[str, int]:
         | _BUILD.field("c2h").put(CONFIG.c2h)
         | _BUILD.field("tags").put(CONFIG.tags),
         "card_ram_size": CONFIG.ram_size,
-        "clock_khz": CONFIG.clock_khz,
+        "clock_khz": clock_khz,
         "capabilities": regs.Capability.MAILBOX
         | regs.Capability.STREAM
         | regs.Capability.WRITEBACK

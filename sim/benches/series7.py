@@ -139,6 +139,10 @@ class Series7Device(Device):
         for task in (self._run(), self._transmit()):
             cocotb.start_soon(task)
 
+    def abandon(self, tag: int) -> None:
+        """A read of the core will never be answered; the core may use its tag again."""
+        self.checker.abandon(tag)
+
     async def leave_reset(self) -> None:
         """End the reset in which the core is made."""
         self._dut.rst.value = 0

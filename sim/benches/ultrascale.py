@@ -13,9 +13,10 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import cocotb
-from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, Timer
+from cocotb.triggers import ClockCycles, Event, FallingEdge, RisingEdge, Timer
 from cocotbext.axi import AxiStreamBus
 from cocotbext.pcie.core.tlp import CplStatus, Tlp, TlpType
 from cocotbext.pcie.xilinx.us import UltraScalePcieDevice, UltraScalePlusPcieDevice
@@ -108,15 +109,30 @@ class _Judged:
         dut.user_lnk_up.value = 1
         # What is on its way into the core goes there while that is in reset, and is lost.
         self.rc_source.reset = self.cq_source.reset = None
-        self._streams = self.rq_sink, self.rc_source, self.cq_source, self.cc_sink
         self.stall = stall
-        for stream in self._streams:
-            # Each line would have all of a packet's bytes.
-            stream.log.setLevel(logging.WARNING)
-            stream.set_pause_generator(iter(self._stalls, None))
+        #: the block takes nothing from the core, or gives it nothing
+        self.hold_transmit = self.hold_receive = False
+        #: what the block has taken goes out on the link while this is set
+        self.link_ready = Event()
+        self.link_ready.set()
+        for streams, held in (
+            ((self.rq_sink, self.cc_sink), lambda: self.hold_transmit),
+            ((self.rc_source, self.cq_source), lambda: self.hold_receive),
+        ):
+            for stream in streams:
+                # Each line would have all of a packet's bytes.
+                stream.log.setLevel(logging.WARNING)
+                stream.set_pause_generator(iter(partial(self._stalls, held), None))
 
-    def _stalls(self) -> bool:
-        return self.stall > 0 and self._rng.random() < self.stall
+    def _stalls(self, held: Callable[[], bool]) -> bool:
+        return held() or (self.stall > 0 and self._rng.random() < self.stall)
+
+    def abandon(self, tag: int) -> None:
+        """As `sim.benches.series7.Series7Device.abandon`."""
+        self.checker.abandon(tag)
+        request, self.active_request[tag] = self.active_request[tag], None
+        self.cpld_credit_count -= request.get_data_credits()
+        self.cpld_credit_released.set()
 
     @property
     def overflowed(self) -> bool:
@@ -191,8 +207,9 @@ class _Judged:
         self._dut.user_lnk_up.value = 0
         reset_configuration(self.function)
         self.checker.forget()
-        self.active_request[:] = [None] * len(self.active_request)
         await lost
+        # Until now the model has come upon reads that it had taken before.
+        self.active_request[:] = [None] * len(self.active_request)
         self.cpld_credit_count = 0
         self.cpld_credit_released.set()
         for queue in (self.cq_queue, self.cq_np_queue, self.rc_queue, self.rq_seq_num):
@@ -231,6 +248,7 @@ class _Judged:
         """To the link, what the core sends. What the model answers itself does not go this way."""
         if any(self.late_ns) and not tlp.is_completion():
             await Timer(self._rng.randint(*self.late_ns), "ns")
+        await self.link_ready.wait()
         if self._down:
             return
         self.checker.upstream(tlp, bus_master=self.function.bus_master_enable)

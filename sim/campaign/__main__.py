@@ -17,7 +17,7 @@ from sim.compile.tools import ROOT, BuildError
 
 from . import bundle, execute, one
 from .draw import draw
-from .plan import CORES, pcie_of
+from .plan import CORES
 from .report import Record
 from .worker import name_of
 
@@ -91,8 +91,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "models").mkdir(parents=True)
     waves = not arguments.no_waves
-    pcie = pcie_of(machine.width)
-    model = build(waves, channels=machine.channels, user=machine.user, pcie=pcie)
+    model = build(waves, channels=machine.channels, user=machine.user, pcie=machine.pcie)
     if waves:
         layout.copy(model, folder)
     (folder / "models" / machine.model).symlink_to(model)

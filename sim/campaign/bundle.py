@@ -13,26 +13,26 @@ from hw.endpoint import MODULE_NAME
 from sim.benches.model import build
 from sim.compile.tools import ROOT
 
-from .plan import model_name, pcie_of
+from .plan import model_name
 
 __all__ = ["make"]
 
 _SOURCES = ("hw", "host/peerdma", "sim", "tools")
 
 
-def _content(cores: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, Path]]:
+def _content(cores: Iterable[tuple[str, int, str]]) -> Iterator[tuple[str, Path]]:
     """Name in the archive and file, in an order that is always the same."""
     # pytest, of which cocotb makes use, takes the next one above, and its path of modules.
     yield "pyproject.toml", ROOT / "pyproject.toml"
     for folder in _SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield str(path.relative_to(ROOT)), path
-    for user, channels, width in cores:
-        model = build(channels=channels, user=user, pcie=pcie_of(width))
-        yield f"models/{model_name(user, channels, width)}/{MODULE_NAME}", model / MODULE_NAME
+    for user, channels, pcie in cores:
+        model = build(channels=channels, user=user, pcie=pcie)
+        yield f"models/{model_name(user, channels, pcie)}/{MODULE_NAME}", model / MODULE_NAME
 
 
-def make(cores: Iterable[tuple[str, int, int]]) -> bytes:
+def make(cores: Iterable[tuple[str, int, str]]) -> bytes:
     """A compressed archive with these cores of `plan.CORES`; the same content is the same bytes.
 
     Raises

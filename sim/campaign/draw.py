@@ -53,11 +53,11 @@ _SIZES = {
 def draw(seed: int, episodes: int) -> Plan:
     """The plan of a seed that is to have so many episodes, or one more."""
     rng = random.Random(f"plan {seed}")
-    user, channels, width = rng.choice(CORES)
+    user, channels, pcie = rng.choice(CORES)
     machine = Machine(
         channels=channels,
         user=user,
-        width=width,
+        pcie=pcie,
         lanes=rng.choice((1, 2, 4, 4)),
         posted=(rng.choice((4, 16, 64)), rng.choice((40, 128, 1024))),
         nonposted=rng.choice((2, 8, 64)),

@@ -109,7 +109,7 @@ async def _expect_failure(rig: Rig, job: Job) -> None:
             await completer.release_withheld()
         for tag in completer.withheld:
             rig.lost[tag] = rig.now_ns()
-            rig.device.checker.abandon(tag)
+            rig.device.abandon(tag)
         completer.drop_withheld()
     exact = fault.place == "data" or kind is ErrorKind.MAGIC
     await job.expect_error(status, fault.index, exact=exact)

@@ -423,15 +423,16 @@ class Job:
             mps=around.mps,
             mrrs=around.mrrs,
             rcb=around.rcb,
-            lanes=rig.machine.lanes,
             **{"extended tags": "on" if around.extended_tags else "off"},
+            **({"lanes": rig.machine.lanes} if rig.machine.ours else {}),
         )
+        of_machine = {"width": rig.machine.width, "block": rig.machine.block}
         for part in self._parts:
-            self._sample_descriptor(part)
+            self._sample_descriptor(part, of_machine)
             if after:
                 target = "stream" if part.piece.card is None else "ram"
                 seen.sample("recovery", after=after, way=way, contents=target)
-                seen.sample("width", width=rig.machine.width, after=after)
+                seen.sample("width", **of_machine, after=after)
         if run.notice == "interrupt":
             seen.sample("interrupt", kind=rig.kind, source=way, path="at once")
 
@@ -439,7 +440,7 @@ class Job:
         values = {"access": access, "bar": "dma", "from": "host", "during": during}
         self.rig.seen.sample("register", **values, bytes=4, operation=operation)
 
-    def _sample_descriptor(self, part: _Part) -> None:
+    def _sample_descriptor(self, part: _Part, of_machine: dict[str, int | str]) -> None:
         piece, address = part.piece, part.buffer.address
         end = address % 4096 + piece.size
         values = {
@@ -450,12 +451,12 @@ class Job:
             "pci": address % 8,
             "page": "inside" if end < 4096 else "to its end" if end == 4096 else "across",
         }
-        of_width = {name: values[name] for name in ("way", "target")}
+        of_machine = of_machine | {name: values[name] for name in ("way", "target")}
         if piece.card is not None:
             values["card"] = piece.card % 8
-            of_width["card"] = piece.card % 32
+            of_machine["card"] = piece.card % 32
         self.rig.seen.sample("descriptor", **values)
-        self.rig.seen.sample("width", width=self.rig.machine.width, **of_width)
+        self.rig.seen.sample("width", **of_machine)
 
 
 def _padded(data: bytes, size: int) -> np.ndarray:

@@ -128,17 +128,22 @@ class Monitor:
             return
         device = rig.device
         credits = device.upstream_port.fc_state[0]
-        longest = device.received.gap[1]
         data = credits.pd.tx_credits_available
+        block = {}
+        if rig.machine.ours:
+            longest, buffers = device.received.gap[1], device.buffers
+            block = {
+                "idle": "none" if not longest else "one" if longest == 1 else "several",
+                "buffers": _amount(buffers.free, buffers.count - _USUAL_WRITES),
+            }
         rig.seen.sample(
             "pressure",
             way=way,
             stalls="none" if not device.stall else "light" if device.stall < 0.2 else "heavy",
-            idle="none" if not longest else "one" if longest == 1 else "several",
-            buffers=_amount(device.buffers.free, device.buffers.count - _USUAL_WRITES),
             posted=_amount(min(credits.ph.tx_credits_available, data // _SMALLEST), 3),
             nonposted=_amount(credits.nph.tx_credits_available, 3),
             completion=_amount(credits.cplh.tx_credits_available, 3),
+            **block,
         )
 
 

@@ -20,7 +20,6 @@ from sim.benches.limits import ENVIRONMENT, bounded
 from sim.benches.tb import TLP_LOG
 
 from .draw import draw
-from .plan import pcie_of
 from .worker import RESULT
 
 __all__ = ["SEEN", "main", "run"]
@@ -37,7 +36,7 @@ def run(seed: int, episodes: int, models: Path, folder: Path, waves: bool = Fals
     machine = draw(seed, episodes).machine
     # Not as extra_env, which has to give way to what `make SEED=` sets.
     os.environ |= {**ENVIRONMENT, "SEED": str(seed), "EPISODES": str(episodes)}
-    os.environ |= {"CHANNELS": str(machine.channels), "PCIE": pcie_of(machine.width)}
+    os.environ |= {"CHANNELS": str(machine.channels), "PCIE": machine.pcie}
     xml = folder / "results.xml"
     result = {"seed": seed, "passed": False, "simulated_ns": 0, "counts": {}}
     try:

@@ -21,46 +21,41 @@ __all__ = [
     "Run",
     "Surroundings",
     "model_name",
-    "pcie_of",
 ]
 
 #: Cores that a seed may have: user block, by its name in `hw.stream.user_blocks`, channels each
-#: way, and bits of a beat. A quarter of the seeds has frames, and as many are of more than 64 bits.
+#: way, and what it is connected to, as `sim.benches.model.build` takes it. Of thirteen seeds three
+#: have frames, and five are of more than 64 bits.
 CORES = (
-    *3 * (("pass", 1, 64), ("pass", 2, 64)),
-    *2 * (("pattern", 2, 64),),
-    ("pass", 2, 128),
-    ("pass", 1, 256),
-    ("pattern", 1, 256),
+    *3 * (("pass", 1, "series7"), ("pass", 2, "series7")),
+    *2 * (("pattern", 2, "series7"),),
+    ("pass", 2, "seam-128"),
+    ("pass", 1, "seam-256"),
+    ("pattern", 1, "seam-256"),
+    # Cores that benches have, too.
+    ("pass", 1, "ultrascale-128"),
+    ("pass", 1, "ultrascale_plus-256"),
 )
 #: Disturbances that empty all pairs.
 EMPTYING = ("soft reset", "hot reset", "link loss")
 
 
-def model_name(user: str, channels: int, width: int) -> str:
+def model_name(user: str, channels: int, pcie: str) -> str:
     """Name of the compiled core of `CORES`."""
-    return f"{user}{channels}-{width}"
-
-
-def pcie_of(width: int) -> str:
-    """What a core of so many bits is connected to, as `sim.benches.model.build` takes it.
-
-    A wider one is at the seam: the 7-series adapter has 64 bits.
-    """
-    return f"seam-{width}" if width > 64 else "series7"
+    return f"{user}{channels}-{pcie}"
 
 
 @dataclass(frozen=True)
 class Machine:
     """What stays as it is for the whole seed.
 
-    Channels each way, user block, bits of a beat, lanes, credits of the far end, and the transmit
-    side of the PCIe block.
+    Channels each way, user block, what the core is connected to, credits of the far end; and of
+    a block that is a model of ours, lanes and the transmit side.
     """
 
     channels: int
     user: str
-    width: int
+    pcie: str
     lanes: int
     posted: tuple[int, int]
     nonposted: int
@@ -78,9 +73,25 @@ class Machine:
         return model_name(*self.core)
 
     @property
-    def core(self) -> tuple[str, int, int]:
+    def core(self) -> tuple[str, int, str]:
         """That core, of `CORES`."""
-        return self.user, self.channels, self.width
+        return self.user, self.channels, self.pcie
+
+    @property
+    def block(self) -> str:
+        """The kind of what it is connected to: a PCIe block, or "seam"."""
+        return self.pcie.partition("-")[0]
+
+    @property
+    def width(self) -> int:
+        """Bits of a beat."""
+        return int(self.pcie.partition("-")[2] or 64)
+
+    @property
+    def ours(self) -> bool:
+        """The model of the block is ours. It has transmit buffers and idle cycles, counts pauses,
+        and the core reports errors to it; cocotbext-pcie's has and does nothing of this."""
+        return self.block in ("series7", "seam")
 
 
 @dataclass(frozen=True)

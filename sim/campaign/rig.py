@@ -70,9 +70,10 @@ class Rig(TB):
         super().__init__(dut, log, capture, lanes=machine.lanes, gpu=True)
         self.machine = machine
         self._limit_credits(machine)
-        buffers = self.device.buffers
-        buffers.count, buffers.ack_ns = machine.buffers, machine.ack_ns
-        buffers.lag = machine.buffer_lag
+        if machine.ours:
+            buffers = self.device.buffers
+            buffers.count, buffers.ack_ns = machine.buffers, machine.ack_ns
+            buffers.lag = machine.buffer_lag
         self.scope, self.ram = Scope(), CardRam()
         pair = FramePair if machine.user == "pattern" else Pair
         self.pairs = [pair() for _ in range(machine.channels)]

@@ -165,7 +165,9 @@ class _Session:
         await rig.use_interrupts(around.interrupts)
         for completer in rig.completers:
             completer.set_manner(Split[around.split], around.latency_ns, around.gap_ns)
-        rig.device.stall, rig.device.received.gap = around.stall, around.idle
+        rig.device.stall = around.stall
+        if rig.machine.ours:
+            rig.device.received.gap = around.idle
         await rig.write(regs.EXTENSION, "reads", around.in_flight)
         rig.interrupts.clear()
         rig.calm = not episode.disturbance
@@ -213,18 +215,9 @@ class _Session:
         if rig.calm:
             await self._check_interrupts(episode)
             self._monitor.end_good(episode)
-        device = rig.device
-        for kind, count in device.pauses.items():
-            if count:
-                rig.seen.sample("pause", kind=kind)
-        device.pauses.clear()
-        assert device.unexpected == rig.unexpected, (
-            f"{device.unexpected} unexpected completions, {rig.unexpected} were sent"
-        )
-        assert device.timeouts == rig.timeouts, (
-            f"{device.timeouts} completion timeouts, expected {rig.timeouts}"
-        )
-        device.unexpected = device.timeouts = rig.unexpected = rig.timeouts = 0
+        if rig.machine.ours:
+            self._check_block()
+        rig.unexpected = rig.timeouts = 0
         kind = episode.disturbance.kind if episode.disturbance else ""
         for number, pair in enumerate(rig.pairs):
             if kind in EMPTYING:
@@ -235,6 +228,21 @@ class _Session:
         if kind in EMPTYING:
             # A reset switches them off.
             await rig.start_sources()
+
+    def _check_block(self) -> None:
+        """The core has reported all errors to the block, and no others."""
+        rig, device = self._rig, self._rig.device
+        for kind, count in device.pauses.items():
+            if count:
+                rig.seen.sample("pause", kind=kind)
+        device.pauses.clear()
+        assert device.unexpected == rig.unexpected, (
+            f"{device.unexpected} unexpected completions, {rig.unexpected} were sent"
+        )
+        assert device.timeouts == rig.timeouts, (
+            f"{device.timeouts} completion timeouts, expected {rig.timeouts}"
+        )
+        device.unexpected = device.timeouts = 0
 
     async def _check_interrupts(self, episode: Episode) -> None:
         """No interrupt without an event, none left over."""

@@ -7,7 +7,7 @@ from sim.benches.pauses import PAUSES
 
 from .coverage import Exclusion, Group
 
-__all__ = ["GROUPS"]
+__all__ = ["BLOCKS", "GROUPS", "LACKING_NUISANCES"]
 
 WAYS = ("h2c", "c2h")
 MEMORIES = ("low", "high", "gpu")
@@ -31,6 +31,10 @@ READ_FAULTS = (
 )
 FAULTS = (*READ_FAULTS, "magic", "spoilt push", "decode")
 DISTURBANCES = ("abort", "soft reset", "hot reset", "link loss", "bus master off")
+#: What a core is connected to: a PCIe block behind its adapter, or the model at the seam.
+BLOCKS = ("series7", "seam", "ultrascale", "ultrascale_plus")
+#: Nuisances that cocotbext-pcie's models of PCIe blocks do not pass on to a core.
+LACKING_NUISANCES = ("locked read", "atomic", "poisoned write")
 CREDITS = ("plenty", "few", "none")
 #: Descriptors at the beginning of a list that are pushed.
 PUSHED = ("0", "1", "2", "3", "4")
@@ -46,12 +50,19 @@ GROUPS = (
         "width",
         {
             "width": ("64", "128", "256"),
+            "block": BLOCKS,
             "way": WAYS,
             "target": TARGETS,
             "card": tuple(map(str, range(32))),
             "after": (*FAULTS, *DISTURBANCES),
         },
-        (("width", "way", "target"), ("width", "way", "card"), ("width", "after")),
+        (
+            ("width", "way", "target"),
+            ("width", "way", "card"),
+            ("width", "after"),
+            ("block", "way", "target"),
+            ("block", "after"),
+        ),
     ),
     # One sample for each descriptor of a run that ended well.
     Group(

@@ -18,7 +18,7 @@ from sim.benches.bench_registers import BUILD_VALUES, build_values
 from sim.benches.tb import MMIO_US
 
 from .rig import Rig
-from .table import GROUPS
+from .table import GROUPS, LACKING_NUISANCES
 
 __all__ = ["hold", "make_accesses"]
 
@@ -123,7 +123,8 @@ class _Traffic:
         block, name = self._rng.choice(_CONSTANT)
         during = rig.during
         found = await rig.read(block, name)
-        expected = build_values(find(rig.machine.user)).get(name, block[name].reset)
+        values = build_values(find(rig.machine.user), clock_khz=1_000_000 // rig.device.clock_ns)
+        expected = values.get(name, block[name].reset)
         assert found == expected, f"{name} reads {found:#x}, expected {expected:#x}"
         self._sample("ro", _DMA, during)
         rig.dut.gpio.value = inputs = self._rng.randrange(16)
@@ -265,7 +266,9 @@ class _Traffic:
 
     async def _nuisance(self) -> None:
         rig, during = self._rig, self._rig.during
-        kind = self._rng.choice([kind for kind in _NUISANCES if "held" not in kind])
+        lacking = () if rig.machine.ours else LACKING_NUISANCES
+        kinds = [kind for kind in _NUISANCES if "held" not in kind and kind not in lacking]
+        kind = self._rng.choice(kinds)
         if kind == "push while busy" and not rig.running:
             return
         steps = {

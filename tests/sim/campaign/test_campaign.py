@@ -22,8 +22,11 @@ import numpy as np
 import pytest
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 
+from hw.endpoint import DEFAULT_ADAPTER
+from hw.pcie.adapters import ADAPTERS
 from peerdma import regs
 from peerdma.testing import pattern
+from sim.benches.model import SEAMS
 from sim.campaign import __main__ as command
 from sim.campaign import draw as drawing
 from sim.campaign import session
@@ -32,10 +35,10 @@ from sim.campaign.draw import draw
 from sim.campaign.execute import SEEDS, Campaign, NoWorkers, cluster, run
 from sim.campaign.faults import release_pair
 from sim.campaign.monitor import Read
-from sim.campaign.plan import Plan
+from sim.campaign.plan import CORES, Plan
 from sim.campaign.report import Record
 from sim.campaign.scoreboard import CardRam, FramePair, Pair, Scope, check_either
-from sim.campaign.table import GROUPS
+from sim.campaign.table import BLOCKS, GROUPS
 from sim.compile.tools import ROOT
 from sim.copies import Edit, environment, private_copy
 from sim.mutants import MUTANTS
@@ -75,7 +78,7 @@ def campaign(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str
 # Seeds --------------------------------------------------------------------------------------
 
 
-def number_for(core: tuple[str, int, int], seeds: int = 1) -> int:
+def number_for(core: tuple[str, int, str], seeds: int = 1) -> int:
     """A campaign whose first seeds have this core, which has to be compiled then; from SEED on."""
     first = int(os.environ.get("SEED") or secrets.randbits(20))
     print(f"SEED={first}")
@@ -89,7 +92,7 @@ def number_for(core: tuple[str, int, int], seeds: int = 1) -> int:
 
 def test_a_replay_is_the_same_run(tmp_path: Path):
     """Of 256 bits, without an adapter."""
-    number = number_for(("pass", 1, 256))
+    number = number_for(("pass", 1, "seam-256"))
     output = tmp_path / "record.json"
     few = ("--episodes", "3")
     done = campaign(
@@ -115,7 +118,7 @@ def test_models_that_take_all_the_time_leave_some_for_seeds(tmp_path: Path, monk
 
 def test_an_interrupt_loses_nothing(tmp_path: Path):
     output = tmp_path / "record.json"
-    number = number_for(("pass", 1, 64), seeds=2)
+    number = number_for(("pass", 1, "series7"), seeds=2)
     few = ("--episodes", "2", "--cores", "1", "--seeds", "2", "--seconds", str(LIMIT))
     with start(ROOT, "run", "--seed", str(number), *few, "--output", str(output)) as process:
         assert process.stdout
@@ -145,7 +148,7 @@ def test_bugs_are_found(mutant, kind, tmp_path, monkeypatch):
     """Planted in a copy, each shows within a few seeds; the replay's command is there."""
     checkout = private_copy(tmp_path)
     next(one for one in MUTANTS if one.name == mutant).apply(checkout)
-    one = (("pass", 1, 64),)
+    one = (("pass", 1, "series7"),)
     behind = "#: Disturbances that empty all pairs.\n"
     edit = Edit("one core", "sim/campaign/plan.py", behind, f"CORES = {one}\n{behind}")
     edit.apply(checkout)
@@ -161,6 +164,17 @@ def test_bugs_are_found(mutant, kind, tmp_path, monkeypatch):
     assert failed, done.stdout
     python = shlex.quote(sys.executable)
     assert failed[2] == f"{python} -m sim.campaign replay {failed[1]} --episodes 4"
+
+
+def test_each_core_of_a_seed_can_be_made():
+    """What a plan says of its machine is what is compiled for it."""
+    drawn = {machine.core: machine for machine in (draw(seed, 1).machine for seed in range(200))}
+    assert set(drawn) == set(CORES)
+    for (_, _, pcie), machine in drawn.items():
+        block = SEAMS[pcie] if pcie in SEAMS else ADAPTERS[pcie].block
+        assert machine.width == block.width
+        assert machine.ours == (pcie in SEAMS or pcie == DEFAULT_ADAPTER.name)
+        assert machine.block in BLOCKS
 
 
 def test_plans_are_possible_and_repeat():
