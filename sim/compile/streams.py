@@ -22,7 +22,7 @@ def front_end_of_streams(name: str) -> str:
     block = ADAPTERS[name].block
     flags = ", ".join(str(flag).lower() for flag in (family.one_hot_speed, family.bus_number))
     # No member of the class: dlopen gives all libraries in a process the first one's.
-    numbers = f"{block.width}, {family.sequence_bits}, {family.device_control}"
+    numbers = f"{block.width}, {family.sequence_bits}"
     kind = f'UltraScaleKind{{"{name}", {numbers}, {flags}}}'
     body = (
         "    template <class... Others>\n"

@@ -35,6 +35,7 @@ def _parameters(places: dict[str, int]) -> dict[str, int | str]:
         **series7.PARAMETERS,
         **pointers,
         "CAPABILITIES_PTR": min(places.values()),
+        "DEV_CAP_FUNCTION_LEVEL_RESET_CAPABLE": "TRUE",
         "LINK_CAP_MAX_LINK_SPEED": _SPEED,
         "LINK_CAP_MAX_LINK_WIDTH": _LANES,
         "LINK_CTRL2_TARGET_LINK_SPEED": _SPEED,

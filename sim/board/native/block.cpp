@@ -201,7 +201,8 @@ void Block::receive(Downstream &&packet) {
         completion_credits_ += credits;
     }
     bool request = packet.kind != Kind::Completion;
-    trace_(link_.cycle(), false, packet.words, "", request ? packet.bar : -1);
+    const char *note = packet.made_up ? "made up by the block" : "";
+    trace_(link_.cycle(), false, packet.words, note, request ? packet.bar : -1);
     inbound_[request ? inbound_.size() - 1 : 0].waiting.push_back(std::move(packet));
 }
 

@@ -45,6 +45,10 @@ public:
     }
     // Discards everything in flight; takes the link down or up.
     virtual void reset(bool link_up);
+    // A function-level reset begins or, when the core has said that it is done, ends: for blocks that
+    // have one.
+    virtual void reset_function(bool) {}
+    virtual bool function_reset_done() const { return true; }
     // Configuration bits reach the core's inputs.
     virtual void refresh();
     void restart_faults() { writes_ = 0; }

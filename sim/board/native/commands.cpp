@@ -286,7 +286,7 @@ int Server::write_multi(Bytes &reply) {
 
 int Server::reset() {
     log_("the client reset the device");
-    model_.reset();
+    model_.config().has_function_reset() ? model_.reset_function() : model_.reset();
     interrupts_->reset();
     return 0;
 }

@@ -9,6 +9,9 @@ namespace peerdma {
 namespace {
 constexpr uint8_t kCapPower = 0x01, kCapMsi = 0x05, kCapExpress = 0x10, kCapMsix = 0x11;
 constexpr size_t kCapPointer = 0x34;
+// In bytes of Device Control: Max_Payload_Size in the first, Initiate Function Level Reset in the
+// second.
+constexpr uint8_t kPayloadMask = 7 << 5, kInitiateReset = 1 << 7;
 }  // namespace
 
 ConfigSpace::ConfigSpace(const Bytes &image, const Bytes &writable, const Bytes &clearable)
@@ -31,13 +34,27 @@ void ConfigSpace::read(size_t offset, uint8_t *to, size_t n) const {
     memcpy(to, &bytes_[offset], n);
 }
 
-void ConfigSpace::write(size_t offset, const uint8_t *from, size_t n) {
+void ConfigSpace::reset_function() {
+    Bytes before = bytes_;
+    bytes_ = image_;
+    // Max_Payload_Size, Link Control, and Link Control 2, which is sticky (PCI Express Base
+    // Specification, "Function Level Reset"); speed and width in Link Status are what they are.
+    uint8_t &size = bytes_[express_ + 8];
+    size = (size & ~kPayloadMask) | (before[express_ + 8] & kPayloadMask);
+    for (size_t at : {0x10, 0x11, 0x30, 0x31}) bytes_[express_ + at] = before[express_ + at];
+}
+
+bool ConfigSpace::write(size_t offset, const uint8_t *from, size_t n) {
+    size_t initiate = express_ + 9;
+    bool resets = has_function_reset() && offset <= initiate && initiate < offset + n &&
+                  (from[initiate - offset] & kInitiateReset);
     for (size_t i = 0; i < n; i++) {
         uint8_t &byte = bytes_[offset + i];
         uint8_t mask = writable_[offset + i];
         byte = (byte & ~mask) | (from[i] & mask);
         byte &= ~(from[i] & clearable_[offset + i]);
     }
+    return resets;
 }
 
 void ConfigSpace::put16(size_t at, uint16_t bits, bool on) {

@@ -17,9 +17,12 @@ public:
     ConfigSpace(const Bytes &image, const Bytes &writable, const Bytes &clearable);
 
     void reset() { bytes_ = image_; }
+    // As a function-level reset does: what is the link's stays.
+    void reset_function();
     // The caller has checked that the range is inside.
     void read(size_t offset, uint8_t *to, size_t n) const;
-    void write(size_t offset, const uint8_t *from, size_t n);
+    // True if the function is to be reset by that.
+    bool write(size_t offset, const uint8_t *from, size_t n);
 
     uint16_t command() const { return get16(kCommand); }
     bool memory_enabled() const { return (command() & 2) && awake(); }
@@ -28,6 +31,7 @@ public:
     uint16_t device_control() const { return get16(express_ + 8); }
     unsigned max_payload_code() const { return device_control() >> 5 & 7; }
     unsigned max_read_code() const { return device_control() >> 12 & 7; }
+    bool has_function_reset() const { return get32(express_ + 4) >> 28 & 1; }
     bool extended_tag() const { return device_control() >> 8 & 1; }
     bool relaxed_ordering() const { return device_control() >> 4 & 1; }
     bool boundary_128() const { return get16(express_ + 0x10) >> 3 & 1; }

@@ -91,6 +91,17 @@ void Link::advance() {
     }
 }
 
+void Link::drop_reads() {
+    auto read = [](const UpEntry &entry) {
+        return entry.packet.what == Upstream::Packet &&
+               Header::parse(entry.packet.words).kind == Kind::MemoryRead;
+    };
+    up_.erase(std::remove_if(up_.begin(), up_.end(), read), up_.end());
+    down_.erase(std::remove_if(down_.begin(), down_.end(), answers), down_.end());
+    waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), answers), waiting_.end());
+    std::make_heap(waiting_.begin(), waiting_.end(), Later());
+}
+
 void Link::flush() {
     up_free_ = down_free_ = cycle_;
     unacknowledged_.clear();

@@ -31,6 +31,8 @@ struct Downstream {
     uint8_t bar = 0;      // requests
     bool final = true;    // completions: the last one of its request
     bool poisoned = false;
+    // No completion of the host: the block ends a read by itself.
+    bool made_up = false;
 };
 
 class Link {
@@ -57,6 +59,8 @@ public:
     void advance();
     // From now on, TLPs that are sent are acknowledged so long after they were received.
     void acknowledge_after(double ns) { ack_ = ns * cycles_per_ns_; }
+    // Discards reads and completions of reads in flight, but no others.
+    void drop_reads();
     // Discards everything in flight; does not reset time.
     void flush();
 
@@ -80,6 +84,9 @@ private:
         uint64_t order;
         Downstream packet;
     };
+    static bool answers(const DownEntry &entry) {
+        return entry.packet.kind == Kind::Completion;
+    }
     struct Later {
         bool operator()(const DownEntry &a, const DownEntry &b) const {
             return a.time != b.time ? a.time > b.time : a.order > b.order;

@@ -8,6 +8,8 @@ namespace peerdma {
 
 namespace {
 constexpr int kResetCycles = 16;
+// Milliseconds within which a function has to be ready again.
+constexpr double kFunctionResetMs = 100;
 }
 
 Model::Model(const Options &options, const ConfigSpace &config, Host &host, Log &log)
@@ -18,6 +20,7 @@ Model::Model(const Options &options, const ConfigSpace &config, Host &host, Log 
       root_(options_, config_, link_, host, log, trace_),
       rtl_(options_, config_, link_, root_, log, trace_),
       host_(host),
+      log_(log),
       stalls_(options_, log) {
     link_.connect(&root_, &rtl_.block());
     reset();
@@ -31,6 +34,26 @@ void Model::reset() {
     rtl_.block().reset(false);
     for (int i = 0; i < kResetCycles; i++) cycle_once(true);
     rtl_.block().reset(true);
+    idle_ = 0;
+}
+
+void Model::reset_function() {
+    uint64_t limit = cycle() + uint64_t(kFunctionResetMs * options_.clock_khz);
+    while (root_.mmio_pending() && cycle() < limit) cycle_once(false);
+    trace_.event(cycle(), "function reset");
+    config_.reset_function();
+    root_.drop_reads();
+    link_.drop_reads();
+    Block &block = rtl_.block();
+    block.reset_function(true);
+    while (!block.function_reset_done() && cycle() < limit) cycle_once(false);
+    block.reset_function(false);
+    // The core has to see the end of this reset, too, before there is another one.
+    while (block.function_reset_done() && cycle() < limit) cycle_once(false);
+    if (cycle() == limit) {
+        errors_++;
+        log_("error: cycle %llu: the core does not end its reset", (unsigned long long)cycle());
+    }
     idle_ = 0;
 }
 
@@ -66,7 +89,7 @@ void Model::mmio_write(unsigned bar, uint64_t offset, const uint8_t *data, size_
 }
 
 void Model::config_write(size_t offset, const uint8_t *data, size_t n) {
-    config_.write(offset, data, n);
+    if (config_.write(offset, data, n)) return reset_function();
     refresh();
     idle_ = 0;
 }

@@ -32,6 +32,9 @@ public:
     // Logs channels without progress for long; to be called while the model rests, too.
     void tell_stalls() { stalls_.tell(cycle(), !active()); }
 
+    // Function-level reset. What the host has asked for before is answered first. Software waits for
+    // 100 ms then: so no answer that is under way to the core comes after it.
+    void reset_function();
     // Fundamental reset: the configuration space too.
     void reset();
 
@@ -48,7 +51,7 @@ public:
     const Root &root() const { return root_; }
     uint64_t cycle() const { return link_.cycle(); }
     // PCIe rules that the core broke.
-    uint64_t errors() const { return root_.errors() + rtl_.block().errors(); }
+    uint64_t errors() const { return errors_ + root_.errors() + rtl_.block().errors(); }
     const Pauses &pauses() const { return rtl_.block().pauses(); }
     void acknowledge_after(double ns) { link_.acknowledge_after(ns); }
     void restart_faults() { root_.restart_faults(), rtl_.block().restart_faults(); }
@@ -70,8 +73,10 @@ private:
     Root root_;
     Rtl rtl_;
     Host &host_;
+    Log &log_;
     StallWatch stalls_;
     uint64_t idle_ = 0;
+    uint64_t errors_ = 0;
     uint32_t waits_for_ = 0;
     bool stop_ = false;
 };

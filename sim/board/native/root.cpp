@@ -52,6 +52,17 @@ void Root::reset() {
     }
 }
 
+void Root::drop_reads() {
+    auto read = [](const Arrival &arrival) {
+        return arrival.packet.what == Upstream::Packet &&
+               Header::parse(arrival.packet.words).kind == Kind::MemoryRead;
+    };
+    arrived_.erase(std::remove_if(arrived_.begin(), arrived_.end(), read), arrived_.end());
+    reading_.clear();
+    due_ = kNever;
+    tags_.clear();
+}
+
 void Root::error(const char *what, const Words &words) {
     errors_++;
     log_("error: cycle %llu: %s: %s", (unsigned long long)link_.cycle(), what,

@@ -71,6 +71,8 @@ public:
         return mmio_pending() == 0 && (!arrived_.empty() || due_ <= link_.cycle());
     }
     bool busy() const { return mmio_pending() || !arrived_.empty() || !reading_.empty(); }
+    // Answers no read of the core that it has not answered yet.
+    void drop_reads();
     void reset();
     void restart_faults() { read_count_ = 0; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "ultrascale.h"
 
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -16,7 +17,7 @@ constexpr size_t kHalf = 4;
 // Request types.
 constexpr uint32_t kMemoryRead = 0, kMemoryWrite = 1;
 // Error codes of completions of the core's requests.
-constexpr uint32_t kPoisoned = 1, kBadStatus = 2;
+constexpr uint32_t kPoisoned = 1, kBadStatus = 2, kFunctionReset = 8;
 // What cfg_fc_sel has to say for the credits that are left, and most that are shown.
 constexpr unsigned kTransmitAvailable = 4, kMostCredits = 0xFF;
 // Bits of tuser: of requests of the core, its discontinue; of completions of these, the beginnings
@@ -68,7 +69,7 @@ void UltraScaleBlock::reset(bool link_up) {
     returned_.clear();
     outstanding_.reset();
     interrupt_.reset();
-    asserted_ = credits_shown_ = false;
+    asserted_ = credits_shown_ = reset_done_ = false;
     Block::reset(link_up);
     // The core gives a credit for each that may come.
     nonposted_left_ = 0;
@@ -100,10 +101,35 @@ void UltraScaleBlock::refresh() {
     pins_.cfg_interrupt_msix_mask = config_.msix_masked();
 }
 
+// An interrupt that was asked for and not sent is gone. The core deasserts INTA itself.
+void UltraScaleBlock::reset_function(bool on) {
+    pins_.cfg_flr_in_process = on;
+    interrupt_.reset();
+    interrupt_taken_ = false;
+    if (on) end_reads();
+    refresh();
+}
+
+// The core is told of each read that gets no answer any more.
+void UltraScaleBlock::end_reads() {
+    for (unsigned tag = 0; tag < kTags; tag++) {
+        if (!outstanding_[tag]) continue;
+        Header request;
+        request.requester = options_.requester_id;
+        request.tag = tag;
+        // What has been answered of it does not matter to this: it counts as the last byte.
+        Words words = completion_header(request, 0, kSuccess, 1, ends_[tag] - 1, 0, false);
+        Downstream packet = {std::move(words), Kind::Completion};
+        packet.made_up = true;
+        receive(std::move(packet));
+    }
+}
+
 void UltraScaleBlock::edge(const UltraScalePorts &core) {
     if (take(kRequester, core.s_axis_rq)) take_request();
     if (take(kCompleter, core.s_axis_cc)) take_completion();
     take_interrupts(core);
+    reset_done_ = core.cfg_flr_done & 1;
     answer_management(core);
     hand_over();
     credits_shown_ = core.cfg_fc_sel == kTransmitAvailable;
@@ -246,13 +272,11 @@ void UltraScaleBlock::take_interrupts(const UltraScalePorts &core) {
     interrupt_.reset();
 }
 
-// The core's configuration space is that of the 7-series block; what is read of it is where this
-// block has it.
 void UltraScaleBlock::answer_management(const UltraScalePorts &core) {
     bool answers = core.cfg_mgmt_read && !pins_.cfg_mgmt_read_write_done;
-    if (answers && 4 * core.cfg_mgmt_addr != kind_.device_control)
-        error("the core reads something else in its configuration space than Device Control");
-    pins_.cfg_mgmt_read_data = config_.device_control();
+    uint8_t bytes[4];
+    config_.read(4 * core.cfg_mgmt_addr % ConfigSpace::kSize, bytes, sizeof bytes);
+    memcpy(&pins_.cfg_mgmt_read_data, bytes, sizeof bytes);
     pins_.cfg_mgmt_read_write_done = answers;
 }
 
@@ -300,7 +324,10 @@ std::array<uint32_t, 4> UltraScaleBlock::descriptor(const Downstream &packet) co
                 attributes | aperture << 19 | uint32_t(packet.bar) << 16 | h.tag};
     }
     uint32_t low = uint32_t(ends_[h.tag] - h.byte_count) & 0xFFF;
-    uint32_t code = h.status != kSuccess ? kBadStatus : packet.poisoned ? kPoisoned : 0;
+    uint32_t code = packet.made_up         ? kFunctionReset
+                    : h.status != kSuccess ? kBadStatus
+                    : packet.poisoned      ? kPoisoned
+                                           : 0;
     return {uint32_t(packet.final) << 30 | uint32_t(h.byte_count) << 16 | code << 12 | low,
             uint32_t(h.requester) << 16 | uint32_t(packet.poisoned) << 14 |
                 uint32_t(h.status) << 11 | h.payload_dws(),

@@ -14,7 +14,6 @@ struct UltraScaleKind {
     const char *name;  // of the block and its width
     unsigned width;    // bits of a beat
     unsigned sequence_bits;
-    unsigned device_control;  // where it is in the configuration space; bytes
     bool one_hot_speed, bus_number;
 };
 
@@ -52,7 +51,7 @@ struct UltraScalePorts {
 // It keeps the core's requests in a queue in front of the link, where completions of the host's
 // requests and interrupts pass them: a request's sequence number comes back when it has left that
 // queue. Not modelled are the latency of the real block's pipeline, which no document has, its own
-// completion timeout, packets that it cuts off, messages, and function-level reset.
+// completion timeout, packets that it cuts off, and messages.
 class UltraScaleBlock : public Block {
 public:
     using Inputs = UltraScalePorts;
@@ -65,6 +64,8 @@ public:
     void edge(const Outputs &core);
     void reset(bool link_up) override;
     void refresh() override;
+    void reset_function(bool on) override;
+    bool function_reset_done() const override { return reset_done_; }
     void receive(Downstream &&packet) override;
 
 private:
@@ -96,6 +97,7 @@ private:
     void show_requests();
     std::array<uint32_t, 4> descriptor(const Downstream &packet) const;
     void fill(AxiStream &to, const Downstream &packet, size_t skipped) const;
+    void end_reads();
     void error(const char *what);
 
     const UltraScaleKind kind_;
@@ -116,6 +118,7 @@ private:
     std::optional<Interrupt> interrupt_;
     bool asserted_ = false;  // INTA, as the core has it
     bool credits_shown_ = false;
+    bool reset_done_ = false;  // of the function
 };
 
 }  // namespace peerdma

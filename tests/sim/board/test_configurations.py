@@ -21,6 +21,11 @@ from tests.sim.board.test_own_writes import counted, quiet
 SIZES = {"small": (2, 16384), "plain": (4, regs.CARD_RAM_SIZE)}
 
 
+@pytest.fixture(scope="module")
+def board(board_of_each_block: Board) -> Board:
+    return board_of_each_block
+
+
 @pytest.fixture(scope="module", params=SIZES)
 def sized(request, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Board, int, int]]:
     """A board, its channels each way, and the bytes of its card RAM."""
