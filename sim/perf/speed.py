@@ -19,8 +19,10 @@ from peerdma.memory.scatter import ScatterList
 from peerdma.regs import DESCRIPTOR
 from peerdma.userspace.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
-from sim.compile.model import compiled
+from sim.compile.model import SERVED, compiled
 from sim.compile.tools import BuildError
+
+from .wide import on_link, streams
 
 __all__ = ["Speed", "main", "measure"]
 
@@ -37,11 +39,17 @@ class Speed(NamedTuple):
     seconds: float
 
 
-def measure(nbytes: int, rounds: int) -> list[Speed]:
-    """So many copies of so many bytes; AssertionError if what arrived is not what was sent."""
+def measure(nbytes: int, rounds: int, block: str = "series7") -> list[Speed]:
+    """So many copies of so many bytes; AssertionError if what arrived is not what was sent.
+
+    `block` is one of `sim.compile.model.SERVED`, with the link that it has.
+    """
     source, target = _RING_BYTES, _RING_BYTES + nbytes
+    conditions = Conditions()
+    if name := SERVED[block].get("block"):
+        conditions = on_link("gen3x8", streams(name)[0])
     found = []
-    with Session(compiled(), Conditions(), target + nbytes) as board:
+    with Session(compiled(block=block), conditions, target + nbytes) as board:
         driver = Xdma(board, board.memory[:_RING_BYTES].view(DESCRIPTOR), BASE, None)
         board.memory[source:target] = np.random.default_rng(1).integers(0, 256, nbytes, np.uint8)
         lists = [ScatterList([BASE + at], [nbytes]) for at in (source, target)]
@@ -60,9 +68,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=".venv/bin/python -m sim.perf.speed", description=__doc__)
     parser.add_argument("--mib", type=int, default=4, metavar="N", help="of each copy (4)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="copies (5)")
+    parser.add_argument("--block", choices=SERVED, default="series7", help="as of sim.board")
     arguments = parser.parse_args(argv)
     try:
-        found = measure(arguments.mib << 20, arguments.rounds)
+        found = measure(arguments.mib << 20, arguments.rounds, arguments.block)
     except BuildError as error:
         print(f"perf: {error}", file=sys.stderr)
         return 2
