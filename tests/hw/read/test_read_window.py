@@ -7,7 +7,7 @@ import pytest
 
 from hw.read import read_window
 from hw.read.read_window import HASTE, LATE, PATIENCE, PAUSE, STEP, TOLERANCE, ReadWindow
-from tests.hw.helpers import simulate
+from tests.hw.helpers import Driver, simulate
 
 #: Completions for which there is room, and those of the largest data read.
 CAPACITY, READ = 36, 8
@@ -290,17 +290,18 @@ def test_it_follows_the_round_trip(monkeypatch):
     cycles = COUNT * pace
 
     async def bench(ctx):
-        platform = Platform(pace, 0)
+        platform, drive = Platform(pace, 0), Driver(ctx)
         seen: set[int] = set()
 
         async def go(count: int) -> None:
             seen.clear()
+            now = ctx.get(dut.most)
             for _ in range(count):
-                waits, returned = platform.step(ctx.get(dut.most))
-                ctx.set(dut.waits, waits)
-                ctx.set(dut.returned, returned)
+                waits, returned = platform.step(now)
+                drive(dut.waits, waits)
+                drive(dut.returned, returned)
                 await ctx.tick()
-                seen.add(ctx.get(dut.most))
+                seen.add(now := ctx.get(dut.most))
 
         before, wanted = TOP, []
         for round_trip in (20, 60, 20):

@@ -9,7 +9,7 @@ import pytest
 
 from hw.pcie.series7 import window
 from hw.pcie.series7.window import _SPARE, UNIT, WriteWindow
-from tests.hw.helpers import seeded, simulate
+from tests.hw.helpers import Driver, seeded, simulate
 
 #: Bytes around a TLP on the link, of the header, of a read request in all.
 FRAMING, HEADER, READ = 8, 12, 24
@@ -69,6 +69,7 @@ class Link:
         """Runs `testbench(ctx)` beside core and block."""
 
         async def body(ctx):
+            self._drive = Driver(ctx)
             ctx.set(self.dut.link_up, 1)
             ctx.set(self.dut.speed, self.speed)
             ctx.set(self.dut.lanes, self.lanes)
@@ -78,11 +79,11 @@ class Link:
 
     async def cycle(self, ctx, *, beat=0, first=0, last=0, payload=0):
         """One clock cycle, in which the core may hand a beat over."""
-        dut = self.dut
-        ctx.set(dut.beat, beat)
-        ctx.set(dut.first, first)
-        ctx.set(dut.last, last)
-        ctx.set(dut.payload, payload)
+        dut, drive = self.dut, self._drive
+        drive(dut.beat, beat)
+        drive(dut.first, first)
+        drive(dut.last, last)
+        drive(dut.payload, payload)
         self._cycle += 1
         # The link.
         if self._queue and not self.stalled:
@@ -110,7 +111,7 @@ class Link:
         await ctx.tick()
         while len(self._free) > self.lag + 1:
             self._free.popleft()
-        ctx.set(dut.free, self._free[0])
+        drive(dut.free, self._free[0])
 
     async def send(self, ctx, nbytes):
         """Hand a TLP over that is so many bytes long, without its framing."""
