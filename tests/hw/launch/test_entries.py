@@ -198,8 +198,8 @@ def test_a_ticket_is_flushed_and_its_slot_is_checked_as_any_other():
     assert not fetches(world)
 
 
-@pytest.mark.parametrize(("run", "width"), [(0, 64), (1, 64), (2, 64), (3, 128), (4, 256)])
-def test_doorbells_of_both_widths_in_any_order(run, width):
+@pytest.mark.parametrize("width", WIDTHS)
+def test_doorbells_of_both_widths_in_any_order(width):
     """Two queues, merged, repeated, early and late: each ticket runs once, with its own slot."""
     rng = seeded()
     firsts = rng.sample((0, 1000, 2**16 - 60, 2**32 - 60), 2)
