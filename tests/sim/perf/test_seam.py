@@ -12,13 +12,14 @@ from dataclasses import replace
 import pytest
 
 from peerdma.errors import TransferError
-from sim.board.session import BASE, Conditions, Seam, Session
+from sim.board.session import Conditions, Seam, Session
 from sim.compile.model import compiled
 from sim.perf import __main__ as command
 from sim.perf.ideal import ideal
 from sim.perf.rig import KINDS, Rig
 from sim.perf.wide import bound, measure, on_link, rows, seams, table, usual
 from tests.boards import WIDE
+from tests.sim.perf.unkind import there_and_back
 
 LINK = on_link("gen3x8", WIDE["seam"])
 SIZE = 20_000
@@ -55,15 +56,8 @@ def test_the_same_writes_as_behind_an_adapter(kind):
     ids=["kind", "other tags", "pauses", "gaps"],
 )
 def test_what_was_sent_to_the_board_comes_back(unkind):
-    """By card RAM, in descriptors that end and begin in any byte; a copy checks itself."""
     with Rig(replace(LINK, **unkind), SIZE) as rig:
-        for kind in ("h2c", "c2h"):
-            rig.bytes_per_cycle(kind, SIZE, 999)
-        source, target = (
-            rig.session.memory[at - BASE : at - BASE + SIZE] for at in (rig.source, rig.target)
-        )
-        assert (source == target).all()
-        rig.bytes_per_cycle("copy", SIZE, 999)
+        there_and_back(rig, SIZE)
 
 
 @pytest.mark.parametrize("conditions", [LINK, Conditions()], ids=["seam", "adapter"])
