@@ -31,10 +31,10 @@ _LEARNT, _AGAIN, _PHASE = 300_000, 20_000, 97
 
 
 class ChannelsRig(Rig):
-    """A rig whose core has `CHANNELS` channels each way."""
+    """A rig whose core has `CHANNELS` channels each way, and may be `plain`."""
 
-    def __init__(self, conditions: Conditions):
-        super().__init__(conditions, CHANNELS * _AREA, channels=CHANNELS)
+    def __init__(self, conditions: Conditions, *, plain: bool = False):
+        super().__init__(conditions, CHANNELS * _AREA, channels=CHANNELS, plain=plain)
 
     def shares(self, side: Direction, pieces: Sequence[int], cycles: int) -> list[float]:
         """Bytes per cycle of each channel of a side, side by side.

@@ -82,7 +82,7 @@ class Rig:
     """A board with a driver, and as much memory to read and to write as `nbytes` each.
 
     A context manager. The core has so many `launch_queues`, and `channels` each way; None is what
-    the default one has.
+    the default one has. If it is `plain`, it has what drivers of an XDMA core know, no more.
     """
 
     def __init__(
@@ -92,11 +92,13 @@ class Rig:
         *,
         launch_queues: int | None = None,
         channels: int | None = None,
+        plain: bool = False,
     ):
         self._log_folder = tempfile.TemporaryDirectory(prefix="peerdma-perf-")
         self._log = Path(self._log_folder.name) / "tlps"
         self.session = Session(
             compiled(
+                plain=plain,
                 tags=conditions.tags,
                 clock_khz=conditions.clock_khz,
                 launch_queues=launch_queues,

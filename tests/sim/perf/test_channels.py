@@ -10,6 +10,7 @@ import pytest
 from peerdma.userspace.engine import Direction
 from sim.perf.channels import CHANNELS, ChannelsRig
 from sim.perf.ideal import USUAL
+from tests.boards import BOARDS
 
 SMALL, LARGE = 64, 4096
 CYCLES = 25_000
@@ -17,8 +18,12 @@ CYCLES = 25_000
 ALIKE = {Direction.H2C: (0.5, 0.83), Direction.C2H: (0.74, 0.85)}
 
 
+def test_it_is_the_core_that_tests_share():
+    assert BOARDS["plain"] == {"plain": True, "h2c": CHANNELS, "c2h": CHANNELS}
+
+
 def shares(side, *pieces):
-    with ChannelsRig(USUAL) as rig:
+    with ChannelsRig(USUAL, plain=True) as rig:
         return rig.shares(side, pieces, CYCLES)
 
 
@@ -43,5 +48,5 @@ def test_a_channel_that_does_not_stop_is_an_error(monkeypatch):
     """Its reads are still under way."""
     monkeypatch.setattr("sim.perf.channels._AFTER", 0)
     late = pytest.raises(RuntimeError, match="H2C channel 0 does not stop")
-    with ChannelsRig(replace(USUAL, rtt_ns=50_000.0)) as rig, late:
+    with ChannelsRig(replace(USUAL, rtt_ns=50_000.0), plain=True) as rig, late:
         rig.shares(Direction.H2C, (LARGE, 0, 0, 0), CYCLES)
