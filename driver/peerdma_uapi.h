@@ -28,7 +28,7 @@
  *  ENOENT      no job of this number is outstanding; no such launch queue or slot, or it has ended
  *  EBADF       no such file is open, of a dma-buf to be pinned or an eventfd to be signalled
  *  EACCES      the node was opened for reading only, which is enough for CARD_INFO, GET_INFO, QUERY
- *              and MAP_INFO; or the card RAM is another open file's own
+ *              and MAP_INFO; or the card RAM, or the user stream, is another open file's own
  *  ENOSPC      there is not so much card RAM to be had, or too many open files have some; no slot
  *              for jobs of launch queues is left
  *  EOPNOTSUPP  this board, GPU or provider module does not have what was asked for
@@ -371,7 +371,7 @@ struct peerdma_submit_batch {
  * @PEERDMA_REASON_RESET: the board was reset or suspended
  * @PEERDMA_REASON_LOST: the board is gone
  * @PEERDMA_REASON_BUSY: a job that waits for data of the user stream, or a ring, keeps a channel
- * @PEERDMA_REASON_PARTITION: its card RAM has become another open file's own
+ * @PEERDMA_REASON_PARTITION: its card RAM, or the user stream, has become another open file's own
  * @PEERDMA_REASON_FRAMES: the job goes on: it has a ring, and frames of it have been filled
  */
 enum peerdma_reason {
@@ -781,15 +781,18 @@ struct peerdma_resume_queue {
  * @src_handle: in: source; 0 for PEERDMA_OP_C2H
  * @dst_handle: in: destination; 0 for PEERDMA_OP_H2C
  * @slot: out: its slot, for entries
- * @src_offset: in: byte within the source, or card address
- * @dst_offset: in: byte within the destination, or card address
+ * @src_offset: in: byte within the source, or card address, or the stream window
+ * @dst_offset: in: byte within the destination, or card address, or the stream window
  * @length: in: bytes, at most 16 MiB
  * @done: in: with PEERDMA_PREPARE_DONE, byte of the done word in the memory of the queue, at a
  *	multiple of 4; else 0
  *
  * Waits for what others have announced in dma-bufs, but announces nothing: a GPU starts the job
- * whenever it likes. A destination in a GPU is read as well, before the record is written. Not from
- * the stream window, nor copies on boards whose copies go through card RAM.
+ * whenever it likes. A destination in a GPU is read as well, before the record is written. Copies
+ * are for boards whose copies go through the user stream; the stream window is for all others that
+ * have one. To there goes what the user block is to take, from there comes what it has made: a
+ * ticket takes as long as that does. As long as a file has such jobs in slots, the user stream of
+ * their channel is its own, and PEERDMA_OP_PROCESS and what receives from it are refused to others.
  *
  * The slot is taken from the queue when some of its memory is unpinned, or its card RAM becomes
  * another open file's own: from then on its tickets end with status SLOT. Its done word is 1 then.

@@ -333,8 +333,7 @@ static void dispatch_rewind(struct peerdma_job *job)
 		leg->started = leg->done;
 	}
 	if (job->path == PATH_STREAM)
-		peerdma_write(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_STREAM_FLUSH_REG,
-			      BIT(job->channel));
+		peerdma_hw_flush_stream(board, job->channel);
 	job->run.limit += peerdma_hw_scaled(board, PEERDMA_QUARANTINE_MS);
 	job->status = 0;
 	job->run.kind = 0;
@@ -421,8 +420,7 @@ static u64 dispatch_build(struct peerdma_engine *engine, u64 ready, u32 *count)
 	else if (job->path == PATH_CARD)
 		card += leg->started;
 	bytes = peerdma_chain_build(&engine->chain, leg->surface, from, card,
-				    job->path == PATH_STREAM || job->path == PATH_RECEIVE, ready,
-				    count);
+				    peerdma_job_streams(job), ready, count);
 	if (leg->surface->needs_sync)
 		leg->surface->provider->sync(leg->surface, from, bytes, false);
 	return bytes;

@@ -128,12 +128,14 @@ struct peerdma_leg {
  * enum peerdma_path - what the card side of a job is
  * @PATH_CARD: card RAM
  * @PATH_RECEIVE: what the user block makes, whenever it does
+ * @PATH_SEND: what the user block takes, whenever it does; for jobs in slots
  * @PATH_STREAM: a copy through the stream, on both engines at the same time
  * @PATH_STAGED: a copy through the staging area, with C2H one chunk behind H2C
  */
 enum peerdma_path {
 	PATH_CARD,
 	PATH_RECEIVE,
+	PATH_SEND,
 	PATH_STREAM,
 	PATH_STAGED,
 };
@@ -319,6 +321,21 @@ static inline bool peerdma_job_launches(const struct peerdma_job *job)
 	return job->type == JOB_LAUNCH_QUEUE || job->type == JOB_SLOT;
 }
 
+/* Whether a job moves bytes of the user stream of its channel. */
+static inline bool peerdma_job_streams(const struct peerdma_job *job)
+{
+	return job->path == PATH_RECEIVE || job->path == PATH_SEND || job->path == PATH_STREAM;
+}
+
+/*
+ * Whether a job makes the user stream its file's own: a GPU starts it at any time, also between
+ * what others send and what they receive.
+ */
+static inline bool peerdma_job_owns_stream(const struct peerdma_job *job)
+{
+	return job->type == JOB_SLOT && (job->path == PATH_RECEIVE || job->path == PATH_SEND);
+}
+
 #define for_each_use(use, job) \
 	for ((use) = (job)->uses; (use) < (job)->uses + (job)->use_count; (use)++)
 
@@ -336,6 +353,7 @@ static inline void peerdma_file_put(struct peerdma_file *file)
 
 /* partition.c */
 bool peerdma_partition_taken(const struct peerdma_file *file, u64 card, u64 length);
+bool peerdma_partition_stream_taken(const struct peerdma_job *job);
 bool peerdma_partition_bars(const struct peerdma_job *job);
 u64 peerdma_partition_shared(struct peerdma_dev *board);
 int peerdma_partition_place(struct peerdma_file *file, u64 length);

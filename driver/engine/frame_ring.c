@@ -165,13 +165,6 @@ static void frame_ring_switch_records(struct peerdma_engine *engine, bool on)
 		      board->frame_records);
 }
 
-/* Once both channels of the pair are idle; until then neither starts. */
-static void frame_ring_flush(struct peerdma_engine *engine)
-{
-	peerdma_write(engine->board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_STREAM_FLUSH_REG,
-		      BIT(engine->pair));
-}
-
 static void frame_ring_gate(struct peerdma_engine *engine, u32 reg)
 {
 	peerdma_write(engine->board, PEERDMA_SGDMA_COMMON_BASE + reg, C2H_BIT(engine));
@@ -189,7 +182,7 @@ void peerdma_frame_ring_begin(struct peerdma_engine *engine)
 	if (ring->records)
 		frame_ring_switch_records(engine, true);
 	if (ring->fresh)
-		frame_ring_flush(engine);
+		peerdma_hw_flush_stream(engine->board, engine->pair);
 	frame_ring_gate(engine, PEERDMA_SGDMA_COMMON_CREDIT_ENABLE_W1S_REG);
 }
 
@@ -327,7 +320,7 @@ void peerdma_frame_ring_off(struct peerdma_frame_ring *ring)
 		return;
 	/* Frames with records may be left in the stream, if it was stopped very early. */
 	frame_ring_switch_records(ring->engine, false);
-	frame_ring_flush(ring->engine);
+	peerdma_hw_flush_stream(ring->engine->board, ring->engine->pair);
 }
 
 /**

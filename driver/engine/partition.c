@@ -35,7 +35,30 @@ bool peerdma_partition_taken(const struct peerdma_file *file, u64 card, u64 leng
 }
 
 /**
- * peerdma_partition_bars() - whether a job would use card RAM that is another file's own
+ * peerdma_partition_stream_taken() - whether a job would use a user stream of another file's own
+ * @job: prepared. Called with the board's lock held
+ *
+ * Return: true if it would.
+ */
+bool peerdma_partition_stream_taken(const struct peerdma_job *job)
+{
+	struct peerdma_dev *board = job->file->board;
+	const struct peerdma_job *other;
+	u32 n;
+
+	if (!peerdma_job_streams(job) || !board->hw_queue_count || peerdma_copies_streamed(board))
+		return false;
+	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
+		other = board->slots[n];
+		if (other && other->file != job->file && other->channel == job->channel &&
+		    peerdma_job_owns_stream(other))
+			return true;
+	}
+	return false;
+}
+
+/**
+ * peerdma_partition_bars() - whether a job would use what is another file's own
  * @job: prepared. Called with the board's lock held
  *
  * Return: true if it must not start.
@@ -45,7 +68,9 @@ bool peerdma_partition_bars(const struct peerdma_job *job)
 	const struct peerdma_leg *leg = &job->legs[job->legs[PEERDMA_H2C].used ? PEERDMA_H2C :
 										 PEERDMA_C2H];
 
-	return job->path == PATH_CARD && peerdma_partition_taken(job->file, leg->card, job->length);
+	if (job->path == PATH_CARD)
+		return peerdma_partition_taken(job->file, leg->card, job->length);
+	return peerdma_partition_stream_taken(job);
 }
 
 /**

@@ -51,14 +51,30 @@ static int prepare_set_flush(struct peerdma_job *job)
 	return 0;
 }
 
+/* Of one direction: copies need what is in the stream to be theirs. */
+static int prepare_check_stream(const struct peerdma_job *job)
+{
+	const struct peerdma_dev *board = job->file->board;
+	bool sends = job->path == PATH_SEND;
+
+	if (peerdma_copies_streamed(board))
+		return peerdma_fail(job->file, -EOPNOTSUPP,
+				    "copies of this board go through its user stream: a launch queue only copies through it");
+	if (board->user_ratio & (sends ? PEERDMA_EXTENSION_USER_RATIO_BYTES_IN :
+					 PEERDMA_EXTENSION_USER_RATIO_BYTES_OUT))
+		return 0;
+	return peerdma_fail(job->file, -EOPNOTSUPP, "the user block of this board %s no bytes",
+			    sends ? "takes" : "makes");
+}
+
 static int prepare_set_control(struct peerdma_job *job, const struct peerdma_prepare *request)
 {
 	const struct peerdma_use *use;
 	int error;
 
-	if (job->path == PATH_RECEIVE)
-		return peerdma_fail(job->file, -EOPNOTSUPP,
-				    "a launch queue does not receive from the user stream: others would wait for as long as there is no data");
+	error = peerdma_job_owns_stream(job) ? prepare_check_stream(job) : 0;
+	if (error)
+		return error;
 	if (job->path == PATH_STAGED)
 		return peerdma_fail(job->file, -EOPNOTSUPP,
 				    "copies of this board go through card RAM, in steps: a launch queue has none");
@@ -94,7 +110,7 @@ static int prepare_build(struct peerdma_job *job, u32 engine)
 	chain->c2h = engine == PEERDMA_C2H;
 	if (peerdma_chain_alloc(job->file->board, chain, count))
 		return -ENOMEM;
-	peerdma_chain_build(chain, leg->surface, leg->offset, leg->card, job->path == PATH_STREAM,
+	peerdma_chain_build(chain, leg->surface, leg->offset, leg->card, peerdma_job_streams(job),
 			    leg->length, &count);
 	return 0;
 }

@@ -27,7 +27,7 @@ static const char * const fail_reasons[] = {
 	[PEERDMA_REASON_UNPINNED] = "its memory was unpinned",
 	[PEERDMA_REASON_REVOKED] = "its memory was freed or moved by its owner: unpin it",
 	[PEERDMA_REASON_RESET] = "the board was reset or suspended: try again",
-	[PEERDMA_REASON_PARTITION] = "the card RAM has become another open file's own",
+	[PEERDMA_REASON_PARTITION] = "its card RAM, or the user stream, has become another open file's own",
 	[PEERDMA_REASON_BUSY] = "another job kept the channel",
 	[PEERDMA_REASON_LOST] = "the board is gone: check its power and link, then load the driver again",
 };

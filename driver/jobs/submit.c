@@ -108,7 +108,7 @@ int peerdma_submit_check_card(struct peerdma_file *file, u32 op, u64 card, u64 l
 	struct peerdma_dev *board = file->board;
 	bool others;
 
-	/* Not to the stream: what nobody reads from it would end up in the next copy. */
+	/* Not to the stream: what nobody reads from it would end up in the next job. */
 	if (op == PEERDMA_OP_C2H && board->stream_window && card == board->stream_window)
 		return 0;
 	if (!submit_fits(card, length, board->card_ram_size))
@@ -242,11 +242,13 @@ int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surfa
 				       board->staging_base + job->channel * board->staging;
 		to_card = from_card;
 	} else {
-		error = peerdma_submit_check_card(job->file, op, source ? to_card : from_card,
-						  job->length);
-		job->path = PATH_CARD;
-		if (!source && board->stream_window && from_card == board->stream_window)
-			job->path = PATH_RECEIVE;
+		streamed = board->stream_window &&
+			   (source ? to_card : from_card) == board->stream_window;
+		job->path = !streamed ? PATH_CARD : source ? PATH_SEND : PATH_RECEIVE;
+		if (!peerdma_job_owns_stream(job))
+			error = peerdma_submit_check_card(job->file, op,
+							  source ? to_card : from_card,
+							  job->length);
 	}
 	if (error)
 		return error;
@@ -296,6 +298,10 @@ static int submit_check(const struct peerdma_job *job, bool notify)
 		if (job->length && engine->job && engine->job->run.keeps &&
 		    peerdma_stop_kept_from(engine->job, job))
 			return peerdma_fail_busy(file, engine->job->file->opener);
+	if (peerdma_partition_stream_taken(job))
+		return peerdma_fail(file, -EACCES,
+				    "another open file has the user stream of channel %u for itself, by jobs of a launch queue",
+				    job->channel);
 	/* Others wait for the job. */
 	if (job->fence && file->board->broken)
 		return peerdma_fail(file, -EBUSY, "the board is being reset: try again");
@@ -320,6 +326,21 @@ static void submit_hold(struct peerdma_job *job)
 		use->surface->inflight++;
 }
 
+/* Whether a job of another file that runs uses the same user stream. */
+static bool submit_meets_stream(const struct peerdma_job *job)
+{
+	const struct peerdma_engine *engine;
+	const struct peerdma_job *other;
+
+	for_each_engine(engine, job->file->board) {
+		other = engine->job;
+		if (other && other->file != job->file && other->channel == job->channel &&
+		    peerdma_job_streams(other))
+			return true;
+	}
+	return false;
+}
+
 /* Called with the board's lock held. */
 static int submit_launch(struct peerdma_job *job)
 {
@@ -329,6 +350,10 @@ static int submit_launch(struct peerdma_job *job)
 	if (peerdma_partition_bars(job))
 		return peerdma_fail(file, -EACCES,
 				    "the card RAM has become another open file's own");
+	if (peerdma_job_owns_stream(job) && submit_meets_stream(job))
+		return peerdma_fail(file, -EBUSY,
+				    "a job of another open file uses the user stream of channel %u: try again",
+				    job->channel);
 	error = peerdma_launch_queue_start(job);
 	switch (error) {
 	case -EAGAIN:

@@ -122,7 +122,7 @@ static void recover_reset_function(struct peerdma_dev *board)
 		error);
 }
 
-/* As peerdma_recover_reset(); with @if_broken not of a board that another reset has brought back. */
+/* As peerdma_recover_reset(); with @if_broken not of a board that another reset brought back. */
 static int recover_reset(struct peerdma_dev *board, bool if_broken)
 {
 	bool done = false;

@@ -416,6 +416,19 @@ u64 peerdma_hw_progress(struct peerdma_engine *engine)
 }
 
 /**
+ * peerdma_hw_flush_stream() - discards what is in a user stream
+ * @board: has one
+ * @channel: its number
+ *
+ * Once both engines of the channel are idle; until then neither starts.
+ */
+void peerdma_hw_flush_stream(struct peerdma_dev *board, u32 channel)
+{
+	peerdma_write(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_STREAM_FLUSH_REG,
+		      BIT(channel));
+}
+
+/**
  * peerdma_hw_waits_for() - reads why an engine does not move
  * @engine: of a board that is not gone
  *

@@ -17,6 +17,7 @@ from peerdma.uapi import Event, Ioctl, Op, PrepareFlag, QueueWord, Reason
 from tests.system.picoevb import PAGE, Buffer, Node, results, until
 
 __all__ = [
+    "CONVERTER",
     "DONE",
     "ENTRIES",
     "RECORDS",
@@ -29,13 +30,18 @@ __all__ = [
     "there",
 ]
 
-#: The second board has no launch queues. Time limits of the first one are a fifth of the usual ones
-#: for simulations: a test waits for one.
+#: The second board has no launch queues; the third one halves what is sent to its user stream. Time
+#: limits of the first one are a fifth of the usual ones for simulations, and those of the third one
+#: a twentieth: tests wait for them.
 WITH_QUEUES = {
     "configuration": "identity",
     "board_options": ["--launch-queues", "2", "--time-scale", "200"],
-    "further_boards": [["--no-msix"]],
+    "further_boards": [
+        ["--no-msix"],
+        ["--user", "bfloat16", "--launch-queues", "2", "--time-scale", "50"],
+    ],
 }
+CONVERTER = "/dev/picoevb2"
 
 #: Bytes in a queue's memory; done words follow.
 ENTRIES, RECORDS, SHADOW, WORD, DONE = 0, PAGE // 2, PAGE, PAGE + 4, PAGE + 64

@@ -13,7 +13,7 @@ import pytest
 from peerdma import uapi
 from peerdma.regs import LAUNCH_SLOTS, LaunchEnd, LaunchStatus
 from peerdma.uapi import Access, BoardState, Context, Ioctl, Op, QueueWord, Reason
-from tests.system.launching import RECORDS, SHADOW, WITH_QUEUES, WORD, Queue, polled
+from tests.system.launching import CONVERTER, RECORDS, SHADOW, WITH_QUEUES, WORD, Queue, polled
 from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     GPU_PAGE,
@@ -153,6 +153,77 @@ def test_two_queues_beside_the_jobs_of_others():
         assert raised == []
 
 
+# The user stream -----------------------------------------------------------------------------
+
+
+def _halves(words: bytes) -> bytes:
+    """The upper halves of words: what the converter makes of them if the lower ones are 0."""
+    return b"".join(words[at + 2 : at + 4] for at in range(0, len(words), 4))
+
+
+def _words(count: int) -> bytes:
+    """Of numbers, so that nothing is rounded."""
+    return b"".join(bytes((0, 0, each, 0x40)) for each in os.urandom(count))
+
+
+def test_what_goes_to_the_user_block_and_what_it_makes():
+    """By two queues more than it holds, the one that pulls first."""
+    given, made = Buffer(4 * PAGE, _words(PAGE)), Buffer(2 * PAGE, b"")
+    with Node(CONVERTER) as node:
+        push, pull = Queue(node), Queue(node)
+        source, there = node.pages(given), node.pages(made)
+        write = push.prepare(Op.H2C, 4 * PAGE, src_handle=source, dst_offset=STREAM)
+        read = pull.prepare(Op.C2H, 2 * PAGE, 0, dst_handle=there, src_offset=STREAM)
+        pulled = pull.submit(read)
+        assert push.run(write) == [OK]
+        assert pull.wait(*pulled) == [OK]
+        assert made[:] == _halves(given[:])
+        with node.refused(errno.EOPNOTSUPP, "go through card RAM"):
+            push.prepare(Op.COPY, 64, src_handle=source, dst_handle=there)
+
+
+def test_the_user_stream_is_a_files_own():
+    """While it has such jobs in slots; afterwards, nothing of it is left there."""
+    given, made = Buffer(PAGE, _words(PAGE // 4)), Buffer(PAGE, b"")
+    with Node(CONVERTER) as node, Node(CONVERTER) as other:
+        queue, others = Queue(node), Queue(other)
+        mine, handle = node.pages(given), other.pages(made)
+        process = {"src_handle": other.pages(given), "dst_handle": handle, "dst_length": 256}
+        running = other.endless(handle)
+        with node.refused(errno.EBUSY, "uses the user stream of channel 0: try again"):
+            queue.prepare(Op.H2C, 64, src_handle=mine, dst_offset=STREAM)
+        other.cancel(running)
+        other.events(1)
+        # One that is queued when the stream is taken is told when its turn comes.
+        running = node.endless(node.pages(Buffer(PAGE)))
+        other.submit(Op.PROCESS, 512, **process)
+        slot = queue.prepare(Op.H2C, 64, src_handle=mine, dst_offset=STREAM)
+        node.cancel(running)
+        node.events(1)
+        assert results(other.events(1)) == [(errno.EACCES, Reason.PARTITION)]
+        words = "another open file has the user stream of channel 0 for itself"
+        for refused in (
+            lambda: other.submit(Op.PROCESS, 512, **process),
+            lambda: other.endless(handle),
+            lambda: others.prepare(Op.C2H, 64, dst_handle=handle, src_offset=STREAM),
+        ):
+            with other.refused(errno.EACCES, words):
+                refused()
+        other.submit(Op.C2H, PAGE, dst_handle=handle)
+        assert results(other.events(1)) == [(0, 0)]
+        # The file itself takes what its GPU has sent.
+        assert queue.run(slot) == [OK]
+        back = Buffer(32, b"")
+        node.submit(Op.C2H, 32, dst_handle=node.pages(back), src_offset=STREAM)
+        assert results(node.events(1)) == [(0, 0)]
+        assert back[:] == _halves(given[:64])
+        assert queue.run(slot) == [OK]
+        queue.unprepare(slot)
+        other.submit(Op.PROCESS, 512, **process)
+        assert results(other.events(1)) == [(0, 0)]
+        assert made[:256] == _halves(given[:512])
+
+
 # Errors --------------------------------------------------------------------------------------
 
 
@@ -289,9 +360,10 @@ def test_slots_that_are_refused():
         ):
             settings = {"op": Op.H2C, "length": 64, "src_handle": handle, "queue": queue.queue}
             node.refuses(number, words, Ioctl.PREPARE, uapi.Prepare(**(settings | members)))
-        words = "does not receive from the user stream"
-        with node.refused(errno.EOPNOTSUPP, words):
+        with node.refused(errno.EOPNOTSUPP, "copies of this board go through its user stream"):
             queue.prepare(Op.C2H, 64, dst_handle=handle, src_offset=STREAM)
+        with node.refused(errno.EOPNOTSUPP, "copies of this board go through its user stream"):
+            queue.prepare(Op.H2C, 64, src_handle=handle, dst_offset=STREAM)
         with reader.refused(errno.ENOENT, "no launch queue"):
             reader.request(
                 Ioctl.PREPARE,

@@ -14,11 +14,12 @@ import pytest
 from peerdma import uapi
 from peerdma.regs import LaunchStatus
 from peerdma.uapi import BoardState, Ioctl, Op, QueueWord, Reason
-from tests.system.launching import DONE, RECORDS, WITH_QUEUES, WORD, Held, Queue
+from tests.system.launching import CONVERTER, DONE, RECORDS, WITH_QUEUES, WORD, Held, Queue
 from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     GPU_PAGE,
     PAGE,
+    STREAM,
     Buffer,
     Gpu,
     Node,
@@ -172,6 +173,58 @@ def test_the_last_user_goes(way: str):
         assert [view[DONE // 4 + n] for n in range(2)] == [1, 1]
         until(lambda: other.info().pinned_bytes == PAGE)
         view.release()
+
+
+@pytest.mark.parametrize("way", ["unprepare", "destroy", "close", "kill", "late"])
+def test_data_that_does_not_come(way: str):
+    """The ticket ends in bounded time, and the board keeps the bus: its channel goes on."""
+    memory = Buffer(2 * PAGE, b"\xff" * 2 * PAGE)
+    with Node(CONVERTER) as other:
+
+        def begin(node: Node) -> tuple[Queue, int]:
+            queue = Queue(node, memory=memory)
+            handle = node.pages(Buffer(PAGE))
+            slot = queue.prepare(Op.C2H, PAGE, 0, dst_handle=handle, src_offset=STREAM)
+            queue.done(0).value = 0
+            (ticket,) = queue.submit(slot)
+            time.sleep(0.2)
+            assert queue.status(ticket) is None
+            return queue, ticket
+
+        generation = other.info().generation
+        if way == "kill":
+
+            def wait() -> None:
+                begin(Node(CONVERTER))
+                signal.pause()
+
+            pid = spawn(wait)
+            until(lambda: other.info().pinned_bytes)
+            time.sleep(0.5)
+            os.kill(pid, signal.SIGKILL)
+            ended(pid)
+        else:
+            node = Node(CONVERTER)
+            queue, ticket = begin(node)
+            if way == "unprepare":
+                queue.unprepare(queue.query().slots.bit_length() - 1)
+                assert results([queue.event()]) == [(errno.ECANCELED, Reason.CANCELLED)]
+            elif way == "destroy":
+                queue.destroy()
+            elif way == "late":
+                with setting("peerdma", "timeout_ms", 20):
+                    other.submit(Op.C2H, PAGE, dst_handle=other.pages(Buffer(PAGE)))
+                    assert results(other.events(1)) == [(0, 0)]
+                assert results([queue.event()]) == [(errno.ETIMEDOUT, Reason.TIMEOUT)]
+            node.close()
+            assert queue.wait(ticket) == [ABORTED]
+            until(lambda: queue.done(0).value)
+        handle = other.pages(Buffer(PAGE))
+        other.submit(Op.C2H, PAGE, dst_handle=handle)
+        assert results(other.events(1)) == [(0, 0)]
+        again = Queue(other)
+        assert again.run(again.prepare(Op.C2H, PAGE, dst_handle=handle)) == [OK]
+        assert other.info().generation == generation
 
 
 def test_reset_with_tickets_outstanding():

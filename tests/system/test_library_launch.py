@@ -12,7 +12,7 @@ import pytest
 import peerdma
 from peerdma.regs import LaunchStatus
 from peerdma.uapi import Access, Ioctl, QueueWord, Reason, Reset
-from tests.system.launching import WITH_QUEUES
+from tests.system.launching import CONVERTER, WITH_QUEUES
 from tests.system.marks import IN_GUEST
 from tests.system.picoevb import PAGE, Buffer, Node, until
 
@@ -21,6 +21,25 @@ pytestmark = IN_GUEST
 
 NODE, WITHOUT = "/dev/picoevb", "/dev/picoevb1"
 SIZES = (64, 4096, 10_001, 1, 100_000)
+
+
+def test_plans_of_one_direction():
+    """To card RAM and back, and to the user block and from there; not without a queue to there."""
+    given = np.frombuffer(os.urandom(4096), "u1").astype("u4") << 16
+    made, back = np.zeros(4096, "u2"), np.zeros(4096, "u4")
+    with peerdma.open(CONVERTER) as board:
+        push = board.prepare_write(given, peerdma.USER_STREAM)
+        pull = board.prepare_read(made, peerdma.USER_STREAM)
+        card = [board.prepare_write(given, 64), board.prepare_read(back, 64)]
+        with board.queue([pull]) as first, board.queue([push, *card]) as second:
+            ticket = first.submit(0)
+            for index in (0, 1, 2):
+                last = second.submit(index)
+            second.wait(last)
+            first.wait(ticket)
+        assert (made == given >> 16).all() and (back == given).all()
+        with pytest.raises(peerdma.TransferError, match="beyond the card RAM"):
+            push.run()
 
 
 class Pairs:

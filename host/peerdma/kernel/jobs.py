@@ -376,7 +376,7 @@ def failure(event: Event, moved: str) -> PeerdmaError:
     what = {
         Reason.ENGINE: f"the board reported an error, status {event.status:#x}{where}",
         Reason.RESET: "the board was reset or suspended",
-        Reason.PARTITION: "the card RAM has become another program's own",
+        Reason.PARTITION: "its card RAM, or the user stream, has become another program's own",
         Reason.BUSY: "a job that waits for data of the user stream, or a ring of frames, keeps a "
         "channel that it needs",
     }.get(reason, f"it was cancelled ({reason.name})")

@@ -53,7 +53,8 @@ _NEXT_STEPS = {
     errno.E2BIG: "Install driver and library of the same release",
     errno.ENODEV: "Check the board and open it again",
     errno.EBUSY: "Try again",
-    errno.EACCES: "Use lower card addresses, or open the board with card RAM of its own (card_ram)",
+    errno.EACCES: "Use lower card addresses, or open the board with card RAM of its own (card_ram) "
+    "or with another channel, which has a user stream of its own",
     errno.ENOSPC: "Ask for less, or close boards that were opened with card RAM of their own",
 }
 _QUEUES = "docs/launch.md says what launch queues need"

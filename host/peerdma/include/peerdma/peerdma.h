@@ -92,7 +92,7 @@ struct peerdma_pin {
 /* What a job does */
 struct peerdma_transfer {
 	enum peerdma_op op;
-	/* destination; NULL for PEERDMA_OP_H2C, which goes to card RAM */
+	/* destination; NULL for PEERDMA_OP_H2C, to card RAM, or of a queue to the stream window */
 	const struct peerdma_pin *to;
 	uint64_t to_offset; /* byte within the destination, or card address */
 	/* source; NULL for PEERDMA_OP_C2H, from card RAM or the stream window */
@@ -534,7 +534,7 @@ static inline const char *peerdma_event_text(const struct peerdma_event *event, 
 		"the board was reset or suspended",
 		"the board is gone",
 		"a job that waits for data of the user stream, or a ring of frames, keeps the channel",
-		"its card RAM has become another program's own",
+		"its card RAM, or the user stream, has become another program's own",
 		"it goes on, and has filled frames",
 	};
 	const char *reason = "for a reason that only a newer header knows";
