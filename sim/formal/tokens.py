@@ -11,16 +11,20 @@ from .property import Property
 
 __all__ = ["SentTokens"]
 
+#: The rate of the link that `MOST_BYTES` is for, eight lanes of 8 GT/s, in lanes of 2.5 GT/s.
+_FASTEST = 8 << 2
+
 
 class SentTokens(Property):
     """Each write's token comes back once, in order, with its number, and no two have one number.
 
-    Never more writes are under way than there are numbers for. A token comes in the cycle after the
-    number, or after the token before. It says that the write is dropped only if its number has not
-    come, and only after the patience without Bus Master. Followed is any one token. Assumed: one
-    write is offered at a time, and begins with room; the block gives numbers of writes back in
-    order, as many in a cycle as it has ports, with any of reads between; it gives none of a write
-    back that was taken for dropped.
+    Never more writes are under way than there are numbers for, nor, beyond two, more bytes than the
+    link's rate allows at this payload. A token comes in the cycle after the number, or after the
+    token before. It says that the write is dropped only if its number has not come, and only after
+    the patience without Bus Master. Followed is any one token. Assumed: one write is offered at a
+    time, and begins with room; the block gives numbers of writes back in order, as many in a cycle
+    as it has ports, with any of reads between; it gives none of a write back that was taken for
+    dropped; payload and link stay as they are.
     """
 
     def __init__(self, family: Family):
@@ -28,7 +32,7 @@ class SentTokens(Property):
         #: with the smallest max payload
         self._allowed = min(self._most, MOST_BYTES // SMALLEST_PAYLOAD)
         # Until as many writes are under way.
-        self.reach = self._allowed + 6
+        self.reach = self._allowed + 7
         super().__init__(SentWrites(family.sequence_bits, len(family.sequence_ports)))
 
     def _state(self, m):
@@ -73,6 +77,28 @@ class SentTokens(Property):
             Assert(inside("sent") == back),
             Assert(inside("place") == place),
             Assert(inside("oldest") == oldest),
+        ]
+
+        link, before, later = Cat(block.max_payload, block.speed, block.width), Signal(13), Signal()
+        rate, limit = block.width << (block.speed - 1)[:2], inside("limit")
+        share = MOST_BYTES // _FASTEST
+        m.d.sync += [before.eq(link), later.eq(1)]
+        m.d.comb += [
+            Assume(~later | (before == link)),
+            Assume((block.speed >= 1) & (block.speed <= 4)),
+            Assume((block.width != 0) & ((block.width & (block.width - 1)) == 0)),
+            Assume(block.width <= _FASTEST >> 1),
+            Assert(writes + offered <= limit),
+            Assert(
+                ~later
+                | (limit <= 2)
+                | (
+                    (limit << block.max_payload) * SMALLEST_PAYLOAD
+                    <= share * Mux(rate > _FASTEST, _FASTEST, rate)
+                )
+            ),
+            Assert(later | (limit <= 2)),
+            Assert(limit <= most),
         ]
 
         ahead, held, token = Signal(range(most)), Signal(), Signal(8)

@@ -121,6 +121,8 @@ class UltraScaleAdapter(wiring.Component):
             sent.takes.eq(request.valid & request.ready & request.payload.last & sent.write),
             sent.bus_master.eq(link.bus_master),
             sent.max_payload.eq(link.max_payload),
+            sent.speed.eq(link.speed),
+            sent.width.eq(link.width),
             requests.sequence.eq(sent.sequence),
         ]
         for index, suffix in enumerate(family.sequence_ports):

@@ -9,12 +9,16 @@ from ...seam import SentToken
 
 __all__ = ["MOST_BYTES", "PATIENCE", "SMALLEST_PAYLOAD", "SentWrites"]
 
-#: Bytes of writes that may be under way. Those in the block are in front of the next read. A number
-#: may take as long to come back as the link takes for these bytes, 0.3 µs with eight Gen3 lanes; no
-#: document says how long it takes.
+#: Bytes of writes that may be under way on eight lanes of Gen3; on a slower link what it carries in
+#: the same time. Those in the block are in front of the next read. A number may take as long to
+#: come back as the link takes for these bytes, 0.3 µs; no document says how long it takes.
 MOST_BYTES = 3072
-#: The least of what Max_Payload_Size allows, and its codes.
-SMALLEST_PAYLOAD, _PAYLOADS = 128, 6
+#: Code of that link: its speed, and log2 of its lanes.
+_FASTEST = 3 + 3
+#: The least of what Max_Payload_Size allows.
+SMALLEST_PAYLOAD = 128
+#: As few writes may be under way in any case: one on the link, and one that follows.
+_LEAST = 2
 
 #: Cycles without Bus Master after which a write that has not come back is taken for dropped.
 PATIENCE = 4096
@@ -27,8 +31,8 @@ class SentWrites(wiring.Component):
     request (PG156 and PG213, "Maintaining Transaction Order"), and those of writes in their order.
     The upper half of the numbers is for writes; reads have number 0.
 
-    As many writes may be under way as there are numbers, but no more than `MOST_BYTES`, if each has
-    the max payload size.
+    As many writes may be under way as there are numbers, but no more than `MOST_BYTES` or what the
+    link carries in the same time, if each has the max payload size.
 
     The block may drop what it has when Bus Master is cleared, and a number is then lost. So after
     `PATIENCE` cycles without Bus Master in which none has come, all writes under way are reported
@@ -52,8 +56,8 @@ class SentWrites(wiring.Component):
     valid : In(ports), number : array of In(bits)
         Numbers that the block gives back.
     bus_master : In(1)
-    max_payload : In(3)
-        As in `LinkState`.
+    max_payload : In(3), speed : In(4), width : In(6)
+        As in `LinkState`; what they allow counts one cycle later.
     room : Out(1)
         Another write may start, beside one that ends in this cycle.
     sent : Out(stream of SentToken, always ready)
@@ -71,6 +75,8 @@ class SentWrites(wiring.Component):
                 "number": In(bits).array(ports),
                 "bus_master": In(1),
                 "max_payload": In(3),
+                "speed": In(4),
+                "width": In(6),
                 "room": Out(1),
                 "sent": Out(stream.Signature(SentToken, always_ready=True)),
             }
@@ -102,8 +108,12 @@ class SentWrites(wiring.Component):
         with m.Elif(under_way == 0):
             m.d.sync += dropping.eq(0)
 
-        sizes = [SMALLEST_PAYLOAD << code for code in range(_PAYLOADS)]
-        limits = Array(max(min(most, MOST_BYTES // size), 2) for size in sizes)
+        # Half as many may be under way if the link is half as fast, or the payload twice as large.
+        lanes = Cat(self.width[1] | self.width[3:].any(), self.width[2:].any())
+        rate, limit = self.speed + lanes, Signal(range(most + 1), init=_LEAST)
+        halvings = self.max_payload + Mux(rate < _FASTEST, (_FASTEST - rate)[:3], 0)
+        allowed = (MOST_BYTES // SMALLEST_PAYLOAD >> n for n in range(1 << len(halvings)))
+        m.d.sync += limit.eq(Array(max(min(most, each), _LEAST) for each in allowed)[halvings])
         hands, known = self.sent.valid, Signal(range(most + 3))
         m.d.comb += [
             self.sequence.eq(Mux(self.write, Cat(place, 1), 0)),
@@ -114,7 +124,7 @@ class SentWrites(wiring.Component):
             hands.eq((sent != 0) | (dropping & (under_way != 0))),
             self.sent.payload.token.eq(read.data),
             self.sent.payload.dropped.eq(sent == 0),
-            self.room.eq(under_way < limits[self.max_payload] - 1),
+            self.room.eq(under_way < limit - 1),
             known.eq(sent + came),
         ]
         m.d.sync += [
