@@ -246,12 +246,14 @@ class _Judged:
 
     async def send(self, tlp: Tlp) -> None:
         """To the link, what the core sends. What the model answers itself does not go this way."""
+        # What the model has taken is sent, even if the bit falls meanwhile.
+        bus_master = self.function.bus_master_enable
         if any(self.late_ns) and not tlp.is_completion():
             await Timer(self._rng.randint(*self.late_ns), "ns")
         await self.link_ready.wait()
         if self._down:
             return
-        self.checker.upstream(tlp, bus_master=self.function.bus_master_enable)
+        self.checker.upstream(tlp, bus_master=bus_master)
         self._report("up", tlp)
         await super().send(tlp)
 
