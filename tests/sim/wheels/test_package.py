@@ -65,6 +65,7 @@ def test_options_that_choose_a_core_that_it_has(site, tmp_path, user, found):
         ["--user bfloat16", "--c2h 2"],
         ["--user pattern", "--h2c 2"],
         ["--plain"],
+        ["--block ultrascale-plus"],
         ["--ram-size 4096"],
         ["--launch-queues 2"],
         ["--waves"],
