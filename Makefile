@@ -64,8 +64,9 @@ system-debug: setup ## the driver on a kernel that checks itself, built once; SE
 	PEERDMA_KERNEL=debug $(RUN) -m pytest -v $(GUESTS) tests/system/debug.py \
 	 tests/system/checkers.py tests/system/test_driver_*.py
 
-cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1 for waveforms
-	$(RUN) -m sim.benches $(TEST) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves)
+cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1, EVERYWHERE=1: each PCIe block
+	$(RUN) -m sim.benches $(TEST) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves) \
+	 $(if $(EVERYWHERE),--everywhere)
 
 regs: setup ## write driver/peerdma_regs.h anew from host/peerdma/regs.py
 	$(RUN) -m tools.regs_header

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``make cocotb``: run cocotb benches, each in a simulator of its own."""
+"""``make cocotb``: run cocotb benches, each in a simulator of its own, or on each PCIe block."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 from sim.compile.tools import BuildError
 
-from .runner import discover, folder_of, run
+from .runner import discover, folder_of, groups, run, run_group
 from .tb import CAPTURE
 
 
@@ -22,10 +22,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--netlist", action="store_true", help="the core after synthesis, by the open tools"
     )
+    parser.add_argument(
+        "--everywhere",
+        action="store_true",
+        help="also on each other PCIe block that there is a model of; a file in one simulator",
+    )
     arguments = parser.parse_args(argv)
 
-    benches = discover()
-    wanted = [name for name in benches if arguments.test in (None, name, name.split(".")[0])]
+    benches = discover(arguments.everywhere)
+    wanted = [
+        name
+        for name in discover(everywhere=True)
+        if name == arguments.test
+        or (name in benches and arguments.test in (None, name.split(".")[0]))
+    ]
     if not wanted:
         print(f"There is no bench {arguments.test!r}. There are:", file=sys.stderr)
         for name, doc in benches.items():
@@ -34,8 +44,11 @@ def main(argv: list[str] | None = None) -> int:
 
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     try:
-        how = (seed, arguments.waves, arguments.netlist)
-        failed = [name for name in wanted if not run(name, *how)]
+        if arguments.everywhere:
+            failed = _run_groups(wanted, seed)
+        else:
+            how = (seed, arguments.waves, arguments.netlist)
+            failed = [name for name in wanted if not run(name, *how)]
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1
@@ -49,6 +62,15 @@ def main(argv: list[str] | None = None) -> int:
             look = f"{sys.executable} -m peerdma trace {capture} -o {name}.html"
             print(f"  a page with its TLPs: {look}")
     return 1 if failed else 0
+
+
+def _run_groups(wanted: list[str], seed: int) -> list[str]:
+    """Those that did not pass, of the benches that are wanted."""
+    failed = []
+    for group, tests in groups(everywhere=True).items():
+        if not set(wanted).isdisjoint(tests):
+            failed += run_group(group, seed)
+    return failed
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from .tb import TB, bench
 
 #: These run on a core with two channels each way, too, on the second pair.
 CHANNELS = (1, 2)
+PCIE = ("ultrascale_plus-64",)
 #: (max payload, max read request, read completion boundary) in bytes
 LIMITS = [
     (mps, mrrs, rcb) for mps in (128, 256, 512) for mrrs in (128, 512, 4096) for rcb in (64, 128)
@@ -61,7 +62,7 @@ async def one_descriptor(tb: TB):
         await there_and_back(tb, [(size, 0, 0, 0)])
 
 
-@bench(us=2000, lanes=4)
+@bench(us=2000, lanes=4, long=True)
 async def alignments(tb: TB):
     """Every host and card address modulo 8, lengths around the word and the request size."""
     for source in range(8):
@@ -74,7 +75,7 @@ async def alignments(tb: TB):
         await there_and_back(tb, pieces)
 
 
-@bench(us=3000, lanes=4)
+@bench(us=3000, lanes=4, long=True)
 async def limits(tb: TB):
     """Every combination of MPS, MRRS and RCB, with each way to split completions."""
     for number, (mps, mrrs, rcb) in enumerate(LIMITS):
@@ -83,7 +84,7 @@ async def limits(tb: TB):
         await there_and_back(tb, random_pieces(tb, 4, 2500), high=bool(number % 2))
 
 
-@bench(us=1500, lanes=4)
+@bench(us=1500, lanes=4, long=True)
 async def page_crossings(tb: TB):
     """Around 4 KiB boundaries, below and above 4 GiB, and all of card RAM at once."""
     await tb.configure(mps=512, mrrs=4096)
@@ -110,9 +111,14 @@ async def chains(tb: TB):
         await there_and_back(tb, pieces, blocks=blocks, high=len(blocks) % 2 == 0)
 
 
-@bench(us=3000, lanes=4, stall=0.3)
+@bench(us=3000, lanes=4, stall=0.3, long=True)
 async def disorder(tb: TB):
     """Late, split and reordered completions while both directions of the block stall."""
+    await in_disorder(tb)
+
+
+async def in_disorder(tb: TB) -> None:
+    """Pieces there and back, with completions late, split and in any order."""
     tb.host.split = Split.RANDOM
     tb.host.latency_ns, tb.host.gap_ns = (0, 3000), (0, 200)
     for mps, mrrs, rcb in ((128, 128, 64), (256, 512, 128), (512, 256, 64)):
@@ -120,7 +126,7 @@ async def disorder(tb: TB):
         await there_and_back(tb, random_pieces(tb, 6, 3000), us=400)
 
 
-@bench(us=3000, lanes=4)
+@bench(us=3000, lanes=4, series7=True)
 async def pauses(tb: TB):
     """All that the PCIe block may do that is hard on a core, one after the other; each happens."""
     device, host = tb.device, tb.host
@@ -156,7 +162,7 @@ async def pauses(tb: TB):
     assert "interleaved" in await check("interleaved")
 
 
-@bench(us=2000, lanes=4, stall=0.1)
+@bench(us=2000, lanes=4, stall=0.1, long=True)
 async def both_ways_at_once(tb: TB):
     """H2C and C2H at the same time on different parts of card RAM, with register reads between."""
     tb.host.split = Split.RANDOM
@@ -179,7 +185,7 @@ async def both_ways_at_once(tb: TB):
         check.expect(second.data)
 
 
-@bench(us=3000, lanes=4)
+@bench(us=3000, lanes=4, long=True)
 async def restarts(tb: TB):
     """Run cleared at any moment of a list and set again at once: only the new list counts."""
     tb.host.latency_ns = (0, 800)

@@ -11,6 +11,9 @@ from .channel import CONTROL_STOP, FINISHED, Channel
 from .memory import Buffer, Chain, Transfer
 from .tb import TB, bench
 
+CHANNELS = (1,)
+PCIE = ("ultrascale-256",)
+
 ALL = regs.CHANNEL["interrupt_enable"].writable
 #: How long a message that must not come is waited for.
 SILENCE_US = 3

@@ -10,7 +10,6 @@ from peerdma import regs
 
 from .channel import CONTROL_STOP, FINISHED, Channel
 from .memory import Transfer
-from .series7 import CLOCK_NS
 from .tb import TB, bench
 
 ALL = regs.CHANNEL["interrupt_enable"].writable
@@ -23,6 +22,7 @@ USERS = 16
 ENABLE, FUNCTION_MASK = 1 << 15, 1 << 14
 
 CHANNELS = (1, 2)
+PCIE = ("ultrascale_plus-128",)
 
 
 async def _set_up(tb: TB, *, first: int = 0) -> None:
@@ -41,11 +41,13 @@ async def _set_up(tb: TB, *, first: int = 0) -> None:
         await channel.write("interrupt_enable", ALL)
 
 
-async def _mask(tb: TB, vector: int, masked: int) -> None:
+async def mask(tb: TB, vector: int, masked: int) -> None:
+    """Set or clear the mask bit of a vector."""
     await tb.bar_write(BAR, TABLE + 16 * vector + 12, masked.to_bytes(4, "little"))
 
 
-async def _pending(tb: TB) -> int:
+async def pending(tb: TB) -> int:
+    """The pending bits of the first 64 vectors."""
     return int.from_bytes(await tb.bar_read(BAR, PBA, 8), "little")
 
 
@@ -124,28 +126,28 @@ async def masks_and_pending_bits(tb: TB):
 
     h2c, c2h = _vector(tb, tb.h2c), _vector(tb, tb.c2h)
     for vector in (h2c, c2h):
-        await _mask(tb, vector, 1)
+        await mask(tb, vector, 1)
     await run(tb.h2c)
     await run(tb.c2h)
     await _quiet(tb, [])
-    assert await _pending(tb) == 1 << h2c | 1 << c2h
-    await _mask(tb, c2h, 0)
+    assert await pending(tb) == 1 << h2c | 1 << c2h
+    await mask(tb, c2h, 0)
     await tb.wait_messages(1)
-    assert await _pending(tb) == 1 << h2c
+    assert await pending(tb) == 1 << h2c
     # Read by a polling driver: nothing is left to say.
     await tb.h2c.read("status_rc")
-    assert await _pending(tb) == 0
-    await _mask(tb, h2c, 0)
+    assert await pending(tb) == 0
+    await mask(tb, h2c, 0)
     await _quiet(tb, [c2h])
 
     await message_control(ENABLE | FUNCTION_MASK)
     await run(tb.h2c)
     await run(tb.c2h)
     await _quiet(tb, [c2h])
-    assert await _pending(tb) == 1 << h2c | 1 << c2h
+    assert await pending(tb) == 1 << h2c | 1 << c2h
     await message_control(ENABLE)
     await _quiet(tb, [c2h, h2c, c2h])
-    assert await _pending(tb) == 0
+    assert await pending(tb) == 0
 
 
 @bench(us=600)
@@ -170,7 +172,7 @@ async def bus_master_and_enable(tb: TB):
     await _quiet(tb, [vector] * 2)
 
 
-@bench(us=3000, lanes=4)
+@bench(us=3000, lanes=4, long=True)
 async def status_reads_race_events(tb: TB):
     """Status is cleared at every cycle around an event: it is never lost, nor sent twice."""
     await _set_up(tb)
@@ -182,7 +184,7 @@ async def status_reads_race_events(tb: TB):
         tb.messages.clear()
         await tb.h2c.start(chain)
         # The descriptors come a read's round trip later.
-        await Timer(100 + step * CLOCK_NS, "ns")
+        await Timer(100 + step * tb.device.clock_ns, "ns")
         seen = regs.Status(await tb.h2c.read("status_rc"))
         found.add(seen & FINISHED)
         await Timer(SILENCE_US, "us")
@@ -196,7 +198,7 @@ async def status_reads_race_events(tb: TB):
     assert {regs.Status(0), FINISHED} <= found, f"the sweep missed the event: {found}"
 
 
-@bench(us=6000, lanes=4)
+@bench(us=6000, lanes=4, long=True)
 async def masks_race_events(tb: TB):
     """Every mask there is, closed and opened at every cycle around an event: one message."""
     await _set_up(tb)
@@ -204,7 +206,7 @@ async def masks_race_events(tb: TB):
     bit = tb.h2c.irq_bit
 
     async def entry(masked):
-        await _mask(tb, vector, masked)
+        await mask(tb, vector, masked)
 
     async def channel_mask(masked):
         await tb.h2c.write("interrupt_enable_w1c" if masked else "interrupt_enable_w1s", ALL)
@@ -212,22 +214,22 @@ async def masks_race_events(tb: TB):
     async def irq_mask(masked):
         await tb.write(regs.IRQ, f"channel_enable_w1{'c' if masked else 's'}", bit)
 
-    for mask in (entry, channel_mask, irq_mask):
+    for change in (entry, channel_mask, irq_mask):
         found = set()
         for step in range(50):
             tb.messages.clear()
             await tb.h2c.start(tb.chain([Transfer(0, 0, 0)]))
-            await Timer(100 + step * CLOCK_NS, "ns")
-            await mask(1)
-            await Timer(tb.rng.randint(1, 12) * CLOCK_NS, "ns")
-            await mask(0)
+            await Timer(100 + step * tb.device.clock_ns, "ns")
+            await change(1)
+            await Timer(tb.rng.randint(1, 12) * tb.device.clock_ns, "ns")
+            await change(0)
             assert await tb.h2c.idle(20) == FINISHED
             await Timer(SILENCE_US, "us")
             # An enable that falls with the event pending makes another edge when it rises.
-            most = 1 if mask is entry else 2
-            assert 1 <= len(tb.messages) <= most, f"{mask.__name__} {step}: {tb.messages}"
+            most = 1 if change is entry else 2
+            assert 1 <= len(tb.messages) <= most, f"{change.__name__} {step}: {tb.messages}"
             found.add(len(tb.messages))
-            assert await _pending(tb) == 0
+            assert await pending(tb) == 0
             await tb.h2c.read("status_rc")
             await tb.h2c.write("control", CONTROL_STOP)
         assert len(found) == most, "the sweep missed the event"

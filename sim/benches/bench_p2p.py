@@ -6,6 +6,9 @@ from __future__ import annotations
 from .memory import Transfer
 from .tb import TB, bench
 
+CHANNELS = (1,)
+PCIE = ("ultrascale-64",)
+
 
 @bench(us=1000, gpu=True)
 async def host_to_gpu_and_back(tb: TB):

@@ -13,6 +13,9 @@ from .channel import CONTROL_START, CONTROL_STOP, FINISHED, PUSHES, Channel
 from .memory import Chain, Transfer, lay_out
 from .tb import TB, bench
 
+CHANNELS = (1,)
+PCIE = ("ultrascale_plus-64",)
+
 
 async def push(tb: TB, channel: Channel, transfers, blocks, write: int) -> Chain:
     """Lay a list out and push its first block, which is not in memory then."""
@@ -23,7 +26,7 @@ async def push(tb: TB, channel: Channel, transfers, blocks, write: int) -> Chain
     return chain
 
 
-@bench(us=3000, lanes=4)
+@bench(us=3000, lanes=4, long=True)
 async def pushed_and_fetched(tb: TB):
     """Lists whose first 1 to 4 descriptors are pushed, to the card and back."""
     for turn in range(12):
@@ -76,7 +79,7 @@ async def spoilt_pushes(tb: TB):
             await expect_working(tb)
 
 
-@bench(us=2000, lanes=4)
+@bench(us=2000, lanes=4, long=True)
 async def busy_channel(tb: TB):
     """Pushes to a channel with a run do not disturb it, and the next run does not believe them."""
     size, card = regs.DESCRIPTOR.itemsize, b""
@@ -121,7 +124,7 @@ async def busy_channel(tb: TB):
                 host.expect(card[:64])
 
 
-@bench(us=3000, lanes=4)
+@bench(us=3000, lanes=4, long=True)
 async def ended_early(tb: TB):
     """An abort or a reset at any moment; what was pushed before is not used after it."""
     for turn in range(24):

@@ -10,6 +10,7 @@ import cocotb
 from cocotb.triggers import Timer
 from cocotbext.pcie.core.tlp import CplStatus, Tlp, TlpType
 
+from hw.pcie.adapters import ADAPTERS
 from hw.stream.user_blocks import FrameBlock, UserBlock
 from peerdma import regs
 from peerdma.regs import Access, Register
@@ -18,6 +19,9 @@ from .channel import FINISHED
 from .memory import Transfer
 from .model import CONFIG
 from .tb import TB, bench
+
+CHANNELS = (1,)
+PCIE = ("ultrascale-64",)
 
 _BUILD = regs.EXTENSION["channels"]
 
@@ -119,7 +123,7 @@ def _hex(place: Place, found: int, expected: int, when: str) -> str:
     return f"{where} reads {found:#010x} {when}, expected {expected:#010x}"
 
 
-@bench(us=100)
+@bench(us=100, series7=True)
 async def enumeration(tb: TB):
     """Identity, BAR sizes and capabilities; the core sees what the host configures."""
     assert await tb.pci.config_read_dword(0x00) == 0x7021_10EE
@@ -156,9 +160,19 @@ async def expect_reset_values(tb: TB) -> None:
     """Fail for a register that is not as after reset."""
     for place in PLACES:
         if place.register.name not in LIVE:
-            expected = place.reset if place.readable else 0
+            value = _of_the_block(tb).get(place.register.name, place.reset)
+            expected = value if place.readable else 0
             found = await _read(tb, place)
             assert found == expected, _hex(place, found, expected, "after reset")
+
+
+def _of_the_block(tb: TB) -> dict[str, int]:
+    """Values of registers that depend on the PCIe block."""
+    block = ADAPTERS[tb.pcie].block
+    return {
+        "clock_khz": 1_000_000 // tb.device.clock_ns,
+        "data_width": (block.width // 64).bit_length() - 1,
+    }
 
 
 @bench(us=100)
@@ -222,7 +236,7 @@ async def _check_alias(tb: TB, place: Place) -> None:
     await _write(tb, target, place.register.reset)
 
 
-@bench(us=3000, lanes=4)
+@bench(us=3000, lanes=4, long=True)
 async def unimplemented(tb: TB):
     """Where nothing is, reads give 0 and writes change nothing; no block shows up twice."""
     taken = {(place.bar, place.offset) for place in PLACES if place.readable}
@@ -297,7 +311,7 @@ async def long_accesses(tb: TB):
     assert [await tb.read(regs.MAILBOX, name) for name in ("first", "last", "done")] == words
 
 
-@bench(us=400)
+@bench(us=400, series7=True)
 async def blocked_reads(tb: TB):
     """While no completion can leave, reads are held back and writes pass them; none is lost."""
     await tb.write(regs.USER, "scratch", 0x5AC3_0FF1)
@@ -328,7 +342,7 @@ async def read_to_clear(tb: TB):
     assert await tb.bar_read(1, status, 8) == bytes(8)
 
 
-@bench(us=100)
+@bench(us=100, series7=True)
 async def unsupported_requests(tb: TB):
     """Non-posted requests that are no memory reads are answered Unsupported Request."""
     for kind in (TlpType.MEM_READ_LOCKED, TlpType.FETCH_ADD, TlpType.SWAP, TlpType.CAS):

@@ -13,6 +13,7 @@ from .tb import TB, bench
 
 #: These run on a core with two channels each way, too, on the second pair.
 CHANNELS = (1, 2)
+PCIE = ("ultrascale-256",)
 STREAM = regs.STREAM_WINDOW
 
 
@@ -57,7 +58,7 @@ async def boundaries(tb: TB):
         await expect_copy(tb, cut(tb, total, pieces_in), cut(tb, total, pieces_out))
 
 
-@bench(us=3000, lanes=4, stall=0.3)
+@bench(us=3000, lanes=4, stall=0.3, long=True)
 async def disorder(tb: TB):
     """More than the ring holds, with late, split and reordered completions, and stalls."""
     tb.host.split = Split.RANDOM

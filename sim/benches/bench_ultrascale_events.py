@@ -17,8 +17,9 @@ from hw.pcie.ultrascale.sent import PATIENCE
 from peerdma import regs
 
 from .bench_dma import there_and_back
+from .bench_msix import mask, pending
 from .bench_ultrascale import interrupted
-from .channel import CONTROL_STOP, FINISHED
+from .channel import CONTROL_START, CONTROL_STOP, FINISHED
 from .host import Fault
 from .memory import Transfer
 from .tb import TB, bench
@@ -30,7 +31,7 @@ _DEVICE_CONTROL, _RELAXED_ORDERING = 8, 1 << 4
 #: Two accesses of the models' configuration management interface, in cycles.
 _FOLLOWS = 12
 #: Cycles of a reset of the function if the block does not give back the numbers of writes.
-_RESET = PATIENCE + 300
+FLR_CYCLES = PATIENCE + 300
 #: Blocks of registers that are as after power-up.
 _BLOCKS = (regs.CHANNEL, regs.IRQ, regs.CONFIG, regs.SGDMA_COMMON, regs.EXTENSION)
 #: Registers there that change by themselves. Tags of reads that were dropped on their way to the
@@ -167,7 +168,7 @@ async def function_reset(tb: TB):
     before = await registers(tb)
     for late in (False, True):
         await begin_much(tb)
-        await tb.function_reset(_RESET, late=late)
+        await tb.function_reset(FLR_CYCLES, late=late)
         while tb.device.checker.outstanding_tags:
             await Timer(1, "us")
         assert await registers(tb) == before
@@ -189,3 +190,31 @@ async def hot_reset(tb: TB):
         assert not tb.host.requests, "a request of before the reset"
         assert not tb.host.intx.level
         await there_and_back(tb, [(3000, 5, 64, 3)])
+
+
+@bench(us=1500)
+async def msix_over_a_function_reset(tb: TB):
+    """What waits for its vector is gone with the table; set up anew, each message comes once."""
+    for turn, late in enumerate((False, True)):
+        await tb.enable_msix(regs.MSIX_ENTRIES)
+        await mask(tb, 0, 1)
+        await tb.write(regs.IRQ, "channel_enable_w1s", tb.h2c.irq_bit)
+        await tb.h2c.write("interrupt_enable", CONTROL_STOP)
+        source = tb.buffer(300)
+        await tb.h2c.start(tb.chain([Transfer(source.address, 0, 300)]), CONTROL_START)
+        await tb.h2c.idle(20)
+        assert await pending(tb) == 1
+        await tb.function_reset(FLR_CYCLES, late=late)
+        assert await pending(tb) == 0
+        end = 16 * regs.MSIX_ENTRIES
+        table = await tb.bar_read(regs.BAR_DMA[0], regs.MSIX_TABLE_OFFSET, end)
+        assert all(table[at] & 1 for at in range(12, end, 16)), "a vector that is not masked"
+        await Timer(2, "us")
+        assert len(tb.messages) == turn
+        await tb.pci.disable_msix()
+        await tb.enable_msix(regs.MSIX_ENTRIES)
+        await tb.write(regs.IRQ, "channel_enable_w1s", tb.h2c.irq_bit)
+        await interrupted(tb, turn + 1)
+        await Timer(2, "us")
+        assert len(tb.messages) == turn + 1
+        await tb.pci.disable_msix()

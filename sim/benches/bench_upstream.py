@@ -17,10 +17,10 @@ from peerdma import regs
 
 from .memory import Buffer, Transfer
 from .replay import play
-from .series7 import CLOCK_NS
 from .tb import TB, bench
 
 CHANNELS = (1, 2)
+PCIE = ("ultrascale_plus-128",)
 
 BLOCK, PIECE = 32, 4096
 LINK, LAST, CYCLIC, PLAIN = 0xAD4B_0000, 0xAD4B_0003, 0xAD4B_0002, 0xAD4B_0000
@@ -190,7 +190,7 @@ async def scatter_gather(tb: TB):
     assert len(tb.messages) == 14
 
 
-@bench(us=6000, lanes=4)
+@bench(us=6000, lanes=4, long=True)
 async def long_list(tb: TB):
     """More than 4096 descriptors: a stop at each 4096, and the count of each piece is exact."""
     channels = await probe(tb)
@@ -235,7 +235,7 @@ def _ring(tb: TB, transfers: Sequence[Transfer]) -> int:
     return pool.address
 
 
-@bench(us=6000, lanes=4)
+@bench(us=6000, lanes=4, long=True)
 async def cyclic(tb: TB):
     """Rings of 1 to 32 periods: an interrupt per period, or per few; terminated at any time."""
     channels = await probe(tb)
@@ -252,7 +252,7 @@ async def cyclic(tb: TB):
             assert count > last, "an interrupt without a period"
             last = count
         target.expect(source.data[: periods * 64])
-        await Timer(tb.rng.randint(1, 100) * CLOCK_NS, "ns")
+        await Timer(tb.rng.randint(1, 100) * tb.device.clock_ns, "ns")
         await c2h.terminate()
         await c2h.synchronize()
         # The memory is given away.
@@ -265,7 +265,7 @@ async def cyclic(tb: TB):
         target.expect(source.data[: target.size])
 
 
-@bench(us=3000, lanes=4)
+@bench(us=3000, lanes=4, long=True)
 async def terminate_and_remove(tb: TB):
     """Terminated at any time, removed and probed again over what is left: the next run is good."""
     channels = await probe(tb)

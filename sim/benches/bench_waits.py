@@ -20,6 +20,7 @@ from .memory import Transfer
 from .tb import TB, bench
 
 CHANNELS = (1, 2)
+PCIE = ("ultrascale-128",)
 
 _SIZE = 4096
 
@@ -84,7 +85,7 @@ async def the_word_behind_the_data(tb: TB):
     assert word.value == 1
 
 
-@bench(us=400)
+@bench(us=400, series7=True)
 async def room_for_completions(tb: TB):
     """Four reads of 512 bytes that are not answered leave too little for a descriptor."""
     source, target = tb.buffer(4 * 512), tb.buffer(64)

@@ -12,8 +12,10 @@ from .bench_dma import there_and_back
 from .channel import CONTROL_START, CONTROL_STOP, FINISHED, Channel
 from .host import Fault
 from .memory import Buffer, Transfer
-from .series7 import CLOCK_NS
 from .tb import TB, bench
+
+CHANNELS = (1,)
+PCIE = ("ultrascale-256",)
 
 POLL = regs.CHANNEL["control"].field("pollmode_wb_enable").mask
 RUN = regs.CHANNEL["control"].field("run").mask
@@ -60,11 +62,11 @@ class Word:
 
     async def poll(self, us: float = 100) -> int:
         """Wait until the word is not 0, as a driver does, and make it 0 again."""
-        for _ in range(int(us * 1000) // CLOCK_NS):
+        for _ in range(int(us * 1000) // self._tb.device.clock_ns):
             if value := self.value:
                 self.value = 0
                 return value
-            await Timer(CLOCK_NS, "ns")
+            await Timer(self._tb.device.clock_ns, "ns")
         raise AssertionError(f"{self._channel!r} wrote nothing back within {us} us")
 
 
@@ -157,7 +159,7 @@ async def errors(tb: TB):
     assert word.written == [ERROR | 2, 3] * 2
 
 
-@bench(us=3000, lanes=4)
+@bench(us=3000, lanes=4, long=True)
 async def abort_at_any_time(tb: TB):
     """What is not under way when Run is cleared is never written; the next run has its own word."""
     word = await Word.set_up(tb, tb.c2h)
@@ -180,7 +182,7 @@ async def abort_at_any_time(tb: TB):
             [Transfer(n, target.address + n, 64, regs.DESC_COMPLETED) for n in range(0, 1024, 64)]
         )
         await tb.c2h.start(chain, POLL | RUN)
-        await Timer(200 + 10 * step * CLOCK_NS, "ns")
+        await Timer(200 + 10 * step * tb.device.clock_ns, "ns")
         await tb.c2h.write("control", POLL)
         if step % 2:
             # Whatever was under way comes before the answer that the channel is idle.

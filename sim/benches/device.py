@@ -19,7 +19,7 @@ def device_for(dut, name: str, rng: random.Random, *, lanes: int, stall: float):
     """The model for one of `hw.pcie.adapters.ADAPTERS` or `SEAMS`; it drives the core's clock.
 
     Whatever the block, it has `clock_ns`, `function`, `checker`, `on_tlp`, `stall`, `leave_reset`
-    and `expect_no_errors`.
+    `expect_no_errors` and `take_timeouts`.
 
     Parameters
     ----------

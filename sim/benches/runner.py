@@ -17,38 +17,47 @@ from hw.pcie.adapters import ADAPTERS
 from . import layout
 from .limits import ENVIRONMENT, bounded
 from .model import build
-from .tb import BENCHES
+from .tb import BENCHES, LONG, SERIES7_ONLY
+from .ultrascale import MODELLED
 
 __all__ = ["core_of", "discover", "folder_of", "groups", "run", "run_group"]
 
 _RUNS = Path(__file__).resolve().parents[2] / "build" / "cocotb"
 
 
-def discover() -> dict[str, str]:
+def discover(everywhere: bool = False) -> dict[str, str]:
     """Every bench as ``module.function``, with the first line of its docstring.
 
     A module may say in `CHANNELS` for which builds its benches are: ``(1, 2)`` runs them on a core
     with one channel each way, and as ``module.function@2`` on one with two. So does `PCIE` with
     names of `hw.pcie.adapters.ADAPTERS`, as ``module.function@name``. In `USER` it may name another
     user block than the default, and in `LAUNCH_QUEUES` say how many of these there are.
+
+    A module with both `CHANNELS` and `PCIE` is for any block. It runs on these, without its long
+    benches; `everywhere` has all of it on each block that there is a model of.
     """
     found = {}
     for path in sorted(Path(__file__).parent.glob("bench_*.py")):
         module = importlib.import_module(f"{__package__}.{path.stem}")
-        for variant in getattr(module, "PCIE", getattr(module, "CHANNELS", (1,))):
+        blocks = getattr(module, "PCIE", ())
+        channels = getattr(module, "CHANNELS", () if blocks else (1,))
+        left_out = SERIES7_ONLY
+        if channels and blocks:
+            blocks, left_out = (MODELLED, left_out) if everywhere else (blocks, left_out | LONG)
+        for variant in (*channels, *blocks):
             suffix = "" if variant == 1 else f"@{variant}"
             found |= {
                 name + suffix: doc
                 for name, doc in BENCHES.items()
-                if name.startswith(f"{path.stem}.")
+                if name.startswith(f"{path.stem}.") and not (variant in blocks and name in left_out)
             }
     return found
 
 
-def groups() -> dict[str, list[str]]:
+def groups(everywhere: bool = False) -> dict[str, list[str]]:
     """The benches that share a simulator: those of a module on one core, by ``module@build``."""
     found: dict[str, list[str]] = {}
-    for test in discover():
+    for test in discover(everywhere):
         module, name = test.split(".")
         _, at, variant = name.partition("@")
         found.setdefault(module + at + variant, []).append(test)
@@ -87,7 +96,7 @@ def run_group(group: str, seed: int) -> list[str]:
 
     Each begins with a reset of the core. `folder_of` the group has the logs of the last one.
     """
-    return _run(group, groups()[group], seed)
+    return _run(group, groups(everywhere=True)[group], seed)
 
 
 def _run(

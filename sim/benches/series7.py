@@ -153,6 +153,11 @@ class Series7Device(Device):
             f"{self.timeouts} completion timeouts, {self.unexpected} unexpected completions"
         )
 
+    def take_timeouts(self) -> int | None:
+        """How many completion timeouts the core has reported since; they are no errors then."""
+        found, self.timeouts = self.timeouts, 0
+        return found
+
     async def hot_reset(self, lost: Awaitable[None]) -> None:
         """Hot reset, or the link going down: `rst` until `lost` says that the host sends no more.
 

@@ -32,10 +32,14 @@ from .host import Gpu, Host
 from .memory import GUARD, Buffer, Chain, Transfer, lay_out
 from .tlp_log import describe
 
-__all__ = ["BENCHES", "CAPTURE", "TB", "TIMEOUT_US", "TLP_LOG", "bench"]
+__all__ = ["BENCHES", "CAPTURE", "LONG", "SERIES7_ONLY", "TB", "TIMEOUT_US", "TLP_LOG", "bench"]
 
 #: First docstring lines of all benches of the modules imported so far, by ``module.function``.
 BENCHES: dict[str, str] = {}
+#: Those among them that are about the ports of the 7-series block, or what only its model does.
+SERIES7_ONLY: set[str] = set()
+#: Those that take some seconds, for what hardly depends on the block.
+LONG: set[str] = set()
 
 #: File in the working directory with a line per TLP at the core's ports.
 TLP_LOG = "tlps.txt"
@@ -50,16 +54,23 @@ _PAGE = 4096
 _BARS, _COMMAND = (0x10, 0x14), 0x04
 
 
-def bench(us: float, **options) -> Callable:
+def bench(us: float, *, series7: bool = False, long: bool = False, **options) -> Callable:
     """Make ``async def test(tb)`` a cocotb test that must end within `us` simulated microseconds.
 
-    `options` are those of `TB`, whose log is the file `TLP_LOG` in the working directory. After the
-    test, `TB.finish` looks for damage.
+    Where its file is for other blocks, too: with `series7` it is for the 7-series block only, and
+    with `long` it runs behind others only when all are to be run behind all. `options` are those of
+    `TB`, whose log is the file `TLP_LOG` in the working directory. After the test, `TB.finish`
+    looks for damage.
     """
 
     def decorate(test: Callable[[TB], Awaitable[None]]):
         module = test.__module__.rpartition(".")[2]
-        BENCHES[f"{module}.{test.__name__}"] = (test.__doc__ or "").partition("\n")[0]
+        name = f"{module}.{test.__name__}"
+        BENCHES[name] = (test.__doc__ or "").partition("\n")[0]
+        if series7:
+            SERIES7_ONLY.add(name)
+        if long:
+            LONG.add(name)
 
         @cocotb.test(timeout_time=us, timeout_unit="us")
         @functools.wraps(test)
@@ -97,6 +108,8 @@ class TB:
     Attributes
     ----------
     rng : random.Random
+    pcie : str
+        Name of the PCIe block, as `sim.benches.device.device_for` takes it.
     device, host, gpu
         The models.
     channels_each_way : int
@@ -124,12 +137,12 @@ class TB:
         self.dut = dut
         self.rng = random.Random(seed)
         dut.rst.value = 1
-        pcie = os.environ.get("PCIE", DEFAULT_ADAPTER.name)
+        self.pcie = os.environ.get("PCIE", DEFAULT_ADAPTER.name)
         dut.gpio.value = 0
         dut.user_irq.value = 0
         dut.time_scale.value = 1
         rng = random.Random(f"device {seed}")
-        self.device = device_for(dut, pcie, rng, lanes=lanes, stall=stall)
+        self.device = device_for(dut, self.pcie, rng, lanes=lanes, stall=stall)
         dut.timeout_cycles.value = TIMEOUT_US * 1000 // self.device.clock_ns
         self._log, self._capture = log, capture
         capture.event(Note(0, "clock", {"khz": f"{1_000_000 / self.device.clock_ns:g}"}))

@@ -34,7 +34,7 @@ from .messages import interrupt_message
 from .model import ULTRASCALE_KHZ
 from .ultrascale_own import FailingMessages, Inta, NonPostedHeaders, Zero
 
-__all__ = ["ultrascale_device"]
+__all__ = ["MODELLED", "ultrascale_device"]
 
 #: Lanes of a Gen3 link whose rate is that of the streams, by their width.
 _LANES = {64: 2, 128: 4, 256: 8}
@@ -229,6 +229,10 @@ class _Judged:
         """Fail for what the model has lost."""
         assert not self.overflowed, "the block's buffer of completions has overflowed"
 
+    def take_timeouts(self) -> int | None:
+        """None: these blocks have no port for those that the core finds."""
+        return None
+
     def _report(self, direction: str, tlp: Tlp) -> None:
         for listener in self.on_tlp:
             listener(direction, tlp)
@@ -267,6 +271,8 @@ class _UltraScalePlus(_Judged, UltraScalePlusPcieDevice):
 
 
 _MODELS = {ULTRASCALE.name: _UltraScale, ULTRASCALE_PLUS.name: _UltraScalePlus}
+#: Those of `hw.pcie.adapters.ADAPTERS` that a model is for.
+MODELLED = tuple(name for name in ADAPTERS if name.rpartition("-")[0] in _MODELS)
 
 
 def ultrascale_device(dut, name: str, rng: random.Random, *, stall: float = 0.0):

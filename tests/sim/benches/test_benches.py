@@ -18,6 +18,7 @@ from sim.benches import __main__ as command
 from sim.benches import runner
 from sim.benches.limits import WALL_SECONDS
 from sim.benches.runner import discover, groups, run, run_group
+from sim.benches.ultrascale import MODELLED
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Room for the build, which the first bench pays for.
@@ -72,9 +73,47 @@ def run_alone(bench, seed):
     return [] if run(bench, seed) else [bench]
 
 
-def test_groups_have_all_benches():
-    assert sorted(itertools.chain.from_iterable(groups().values())) == sorted(discover())
-    assert "bench_dma.chains@2" in groups()["bench_dma@2"]
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_groups_have_all_benches(everywhere):
+    found = groups(everywhere)
+    assert sorted(itertools.chain.from_iterable(found.values())) == sorted(discover(everywhere))
+    assert "bench_dma.chains@2" in found["bench_dma@2"]
+
+
+def test_benches_of_the_endpoint_are_on_all_blocks():
+    """On each in turn, and with `everywhere` on all, but for those that are for the 7 series."""
+    assert len(MODELLED) == 6
+    alone = {group for group in groups() if not group.startswith("bench_ultrascale")}
+    assert {group.partition("@")[2] for group in alone} >= set(MODELLED)
+    found = discover(everywhere=True)
+    assert found.keys() > discover().keys()
+    for block in MODELLED:
+        assert f"bench_dma.chains@{block}" in found
+        assert f"bench_dma.pauses@{block}" not in found
+        assert f"bench_dma.restarts@{block}" in found
+    assert "bench_dma.pauses" in found
+    usual = discover()
+    assert not any(name.startswith("bench_dma.restarts@ultrascale") for name in usual)
+    assert {"bench_dma.restarts", "bench_dma.restarts@2"} <= usual.keys()
+
+
+def test_everywhere_is_a_file_in_one_simulator(monkeypatch, capsys):
+    """And what did not pass is repeated by itself."""
+    failed = f"bench_p2p.gpu_to_gpu@{MODELLED[-1]}"
+    ran = []
+
+    def run_group(group, seed):
+        ran.append((group, seed))
+        return [failed] if group in failed.replace(".gpu_to_gpu", "") else []
+
+    monkeypatch.setattr(command, "run_group", run_group)
+    assert command.main(["bench_p2p", "--everywhere", "--seed", "5"]) == 1
+    assert ran == [(f"bench_p2p{at}", 5) for at in ("", *(f"@{name}" for name in MODELLED))]
+    again = re.search(rf"-m sim.benches {failed} --seed 5", capsys.readouterr().out)
+    assert again
+    monkeypatch.setattr(command, "run", lambda name, *_: ran.append(name) or True)
+    assert command.main([failed, "--seed", "5"]) == 0
+    assert ran[-1] == failed
 
 
 @pytest.mark.parametrize("how", ["failure", "error", "skipped"])
