@@ -279,7 +279,8 @@ class Board(OneProcess):
             As for `copy`, in one piece.
         card_address : int
             A byte of card RAM; or `peerdma.USER_STREAM`, for what the user block takes, whenever it
-            does. What it makes of that stays in the stream until something is read from there.
+            does. What it makes of that stays in the stream until something is read from there,
+            or the last queue with such plans is closed.
 
         Raises
         ------

@@ -115,6 +115,8 @@ class LaunchQueues:
         self.mappings: Mappings = mappings
         self.registers: Registers = xdma.engine.registers
         self._free_slots = set(range(LAUNCH_SLOTS))
+        #: open queues with jobs to or from the user stream
+        self._streaming = 0
         count = Bank(self.registers, EXTENSION).fields("channels")["launch_queues"]
         self._free_queues = list(range(count))
         self._generations = itertools.count()
@@ -166,6 +168,17 @@ class LaunchQueues:
         """Undoes `take`."""
         self._free_queues.append(queue)
         self._free_slots.update(*slots)
+
+    def stream(self) -> None:
+        """Notes a queue with jobs to or from the user stream."""
+        self._streaming += 1
+
+    def leave_stream(self) -> None:
+        """Undoes `stream`; what the last one leaves there is discarded, if the board answers."""
+        self._streaming -= 1
+        if not self._streaming:
+            with contextlib.suppress(PeerdmaError):
+                self.xdma.engine.flush_stream()
 
 
 def _device(memory: Memory) -> object:
@@ -250,6 +263,9 @@ class LaunchRun:
             self._number, slots, self.generation = queues.take(jobs)
             undo.callback(queues.give_back, self._number, slots)
             self.slots = [first for first, *_ in slots]
+            if any(job.waits for job in jobs):
+                queues.stream()
+                undo.callback(queues.leave_stream)
             self._bank = Bank(
                 queues.registers,
                 LAUNCH_QUEUE,

@@ -118,7 +118,12 @@ def test_what_a_kernel_pushes_and_pulls(converter, seed):
         for index in (0, 1, 2):
             ticket = queue.submit(index)
         queue.wait(ticket)
+        queue.submit(0)
+        queue.check()
     assert (made[:128] == expected[:128]).all() and not made[128:].any()
+    # What nobody pulled is gone.
+    converter.process(given[:128], made[:128])
+    assert (made[:128] == expected[:128]).all()
     # Nor does it need a queue.
     job = read.submit()
     assert write.run().through == "user stream"
