@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Those that guests boot: Debian's of four releases.
 KERNELS := 5.10 6.1 6.12 newest
 # Two at a time, each worker in the order in which modules share guests (tests/system/conftest.py).
-GUESTS := -n 2 --dist loadfile --no-loadscope-reorder
+GUESTS := -n 2 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help demo system-demo system-shell system-kernels system-debug test test-system cocotb regs core bitstream
 .PHONY: model wheels mutants area formal campaign perf perf-fpga perf-host docs driver driver-install

@@ -17,7 +17,7 @@ from peerdma import uapi
 from peerdma.uapi import Ioctl, LegacyFlag, Op, Placement, Reason, SurfaceState, UnpinCuda
 from tests.system.picoevb import GPU_PAGE, PAGE, Buffer, Gpu, Node, results
 
-pytestmark = [pytest.mark.in_guest, pytest.mark.usefixtures("guest")]
+pytestmark = [pytest.mark.each_block, pytest.mark.in_guest, pytest.mark.usefixtures("guest")]
 
 
 def test_pages_to_the_card_and_back():
