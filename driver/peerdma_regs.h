@@ -320,6 +320,8 @@
 #define PEERDMA_CAPABILITY_FRAME_RECORDS	BIT(4)
 #define PEERDMA_CAPABILITY_CAPTURE		BIT(6)
 #define PEERDMA_CAPABILITY_LAUNCH		BIT(7)
+#define PEERDMA_CAPABILITY_OVERCOMMIT		BIT(8)
+#define PEERDMA_CAPABILITY_OVERCOMMIT_OFF	BIT(9)
 
 /**
  * enum peerdma_error_kind - kind in the extension block's error_info register

@@ -79,6 +79,9 @@ class CoreConfig:
         Answer in the extension block's registers; without them drivers see a plain XDMA core.
     launch_queues : int
         Queues by which a GPU starts transfers itself, up to `peerdma.regs.LAUNCH_QUEUES`.
+    overcommit : bool
+        More completions may be under way than the PCIe block's receive buffer holds, for as long as
+        its port is seen to keep to `hw.seam.PortContract` and no read is lost.
     """
 
     h2c: int = 1
@@ -91,6 +94,7 @@ class CoreConfig:
     frame_records: bool = True
     extension: bool = True
     launch_queues: int = 0
+    overcommit: bool = False
 
     def __post_init__(self):
         for name in ("h2c", "c2h"):
@@ -118,6 +122,8 @@ class CoreConfig:
                 f"tags must be at most {block.max_tags}, all that the PCIe block has, "
                 f"not {self.tags}"
             )
+        if self.overcommit:
+            block.port_lag(self.clock_khz)
 
     @property
     def pairs(self) -> int:
@@ -193,7 +199,7 @@ class Core(wiring.Component):
         self._timeout_cycles = cycles = config.completion_timeout_us * config.clock_khz // 1000
         super().__init__(
             {
-                "seam": Out(SeamSignature(block)),
+                "seam": Out(SeamSignature(block, overcommit=config.overcommit)),
                 "led": Out(3),
                 "gpio": In(4),
                 "user_irq": In(USER_INTERRUPTS),
@@ -218,6 +224,7 @@ class Core(wiring.Component):
             quarantine_timeouts=regs.QUARANTINE_TIMEOUTS,
             offset_bits=offset_bits(config.ram_size),
             width=width,
+            overcommit=config.overcommit,
         )
         m.submodules.arbiter = arbiter = RequestArbiter(
             writers=2,
@@ -351,6 +358,12 @@ class Core(wiring.Component):
         ]
         if self._config.tags > FIVE_BIT_TAGS:
             m.d.comb += engine.extended.eq(link.extended_tag)
+        if self._config.overcommit:
+            # What a board has shown holds for it until the link goes down, whatever is reset.
+            refuted = Signal()
+            with m.If(seam.behind | engine.timed_out):
+                m.d.sync += refuted.eq(1)
+            m.d.comb += [engine.overcommit.eq(~refuted), host.overcommit_off.eq(refuted)]
 
     def _connect_host(self, m, host, engine, arbiter, h2c, c2h):
         wiring.connect(m, engine.error, host.read_error)
@@ -431,6 +444,8 @@ class Core(wiring.Component):
                 capabilities |= regs.Capability.FRAME_RECORDS
         if config.launch_queues:
             capabilities |= regs.Capability.LAUNCH
+        if config.overcommit:
+            capabilities |= regs.Capability.OVERCOMMIT
         extension = ExtensionBlock(
             h2c=config.h2c,
             c2h=config.c2h,

@@ -115,7 +115,9 @@ class Endpoint(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.core = core = Core(self._adapter.block, self._config)
-        m.submodules.adapter = adapter = self._adapter.make(self._config.clock_khz)
+        m.submodules.adapter = adapter = self._adapter.make(
+            self._config.clock_khz, self._config.overcommit
+        )
         wiring.connect(m, core.seam, adapter.seam)
         inner, outer = (getattr(each, self._adapter.interface) for each in (adapter, self))
         wiring.connect(m, inner, wiring.flipped(outer))

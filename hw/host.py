@@ -84,6 +84,8 @@ class HostInterface(wiring.Component):
         As at the read engine.
     read_limit : Out(3)
         Largest read of descriptors, PCIe encoding.
+    overcommit_off : In(1)
+        As at the extension block. Only with `Capability.OVERCOMMIT`.
     moving : In(1)
         Writes of data are under way.
     function_reset : In(1), function_reset_done : Out(1)
@@ -143,6 +145,7 @@ class HostInterface(wiring.Component):
                 "in_flight": Out(4),
                 "tolerant": Out(1),
                 "read_limit": Out(3),
+                **({"overcommit_off": In(1)} if extension.overcommits else {}),
                 "moving": In(1),
                 "function_reset": In(1),
                 "function_reset_done": Out(1),
@@ -257,6 +260,8 @@ class HostInterface(wiring.Component):
             soft_reset.writing.eq(self.moving | records.busy),
             self.reset.eq(soft_reset.reset),
         ]
+        if extension.overcommits:
+            m.d.comb += extension.overcommit_off.eq(self.overcommit_off)
         if extension.records:
             m.d.comb += [
                 self.frame_records.eq(extension.frame_records),

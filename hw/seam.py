@@ -47,6 +47,7 @@ __all__ = [
     "CompletionStatus",
     "InterruptRequest",
     "LinkState",
+    "PortContract",
     "RequestHeader",
     "SeamSignature",
     "SentToken",
@@ -64,6 +65,35 @@ BUS_WIDTH = 64
 FIVE_BIT_TAGS = 32
 #: Bits of a completion's header on the link.
 COMPLETION_HEADER_BITS = 96
+#: Bytes around a TLP on the link, at Gen1 and Gen2: start, sequence number, LCRC and end.
+FRAMING_BYTES = 8
+#: Bytes of the smallest completion on the link.
+_SMALLEST_COMPLETION = COMPLETION_HEADER_BITS // 8 + FRAMING_BYTES
+#: How many times what the link brings a port has to carry for `Block.port_lag`.
+_PORT_SHARE = 1.5
+
+
+@dataclass(frozen=True)
+class PortContract:
+    """What is taken for granted of a PCIe block's receive port by a core with `overcommit`.
+
+    A completion that has come whole has passed the port `Block.port_lag` cycles later.
+
+    Parameters
+    ----------
+    link_mbps : int
+        10^6 bytes per second that the link brings at most, framing included.
+    idle : int
+        So many cycles without a beat, between two TLPs, mean that the block holds nothing but a TLP
+        that is just coming, and non-posted requests that the core holds back.
+    """
+
+    link_mbps: int
+    idle: int
+
+    def link_bytes(self, clock_khz: int) -> int:
+        """Bytes that the link brings per cycle at most, rounded up."""
+        return -(-self.link_mbps * 1000 // clock_khz)
 
 
 @dataclass(frozen=True)
@@ -85,9 +115,8 @@ class Block:
         Cycles from the last beat of a TLP in which the block may still say that it dropped it.
     max_tags : int
         Reads that may be under way, those beyond `FIVE_BIT_TAGS` only with extended tags enabled.
-    cpl_overcommit : int
-        How many times as many completions may be under way as the buffer holds: 1, unless something
-        else is known to keep them from coming all at once.
+    port : PortContract, optional
+        What may be taken for granted of its receive port, if that was thought through.
 
     Raises
     ------
@@ -102,7 +131,7 @@ class Block:
     credit_lag: int
     drop_lag: int
     max_tags: int
-    cpl_overcommit: int = 1
+    port: PortContract | None = None
 
     def __post_init__(self):
         if self.width not in WIDTHS:
@@ -112,13 +141,39 @@ class Block:
             )
 
     def completions(self, largest: int) -> int:
-        """Completions that may be under way.
+        """Completions for which it has room.
 
         Each has a header and up to 128 bytes, in 8 credits; but the one that the core is just
         taking may have `largest` bytes, which need not begin at a multiple of 16.
         """
         credits = self.completion_credits - (largest // 16 + 1 - 8)
-        return self.cpl_overcommit * min(self.completion_headers, credits // 8)
+        return min(self.completion_headers, credits // 8)
+
+    def port_lag(self, clock_khz: int) -> int:
+        """Cycles for which a completion that has come whole may wait for the port.
+
+        In these the link brings no more than the buffer holds, even of the smallest completions,
+        with one that had begun to come before and one that has not ended.
+
+        Raises
+        ------
+        ValueError
+            If nothing is known of the port, or it is too slow to keep up with the link.
+        """
+        if self.port is None:
+            raise ValueError(
+                "overcommit needs a PCIe block of whose receive port it is known how far it falls "
+                "behind the link, and nothing is known of this one's"
+            )
+        mbps = self.width // 8 * clock_khz // 1000
+        if mbps < _PORT_SHARE * self.port.link_mbps:
+            raise ValueError(
+                f"overcommit needs a receive port that carries {_PORT_SHARE} times what the link "
+                f"brings, {self.port.link_mbps} MB/s: {self.width} bits at {clock_khz / 1000:g} "
+                f"MHz carry {mbps} MB/s"
+            )
+        rate = self.port.link_bytes(clock_khz)
+        return (self.completion_headers - 2) * _SMALLEST_COMPLETION // rate
 
 
 def beat(header, width: int) -> data.StructLayout:
@@ -284,6 +339,8 @@ class SeamSignature(wiring.Signature):
     Parameters
     ----------
     block : Block
+    overcommit : bool
+        The core relies on the block's `PortContract`.
 
     Members
     -------
@@ -305,6 +362,8 @@ class SeamSignature(wiring.Signature):
     timed_out, unexpected : Out(1)
         Pulses: a completion timed out; a completion arrived that belongs to no request. The block
         reports these errors in its configuration space.
+    behind : In(1), with `overcommit`
+        The block's receive port does not keep to the contract, or may not for long.
     function_reset : In(1), function_reset_done : Out(1)
         The host resets the function; Bus Master is off meanwhile, and the host asks for nothing.
         The core ends what it is at and resets its registers, then `function_reset_done` is high
@@ -312,7 +371,7 @@ class SeamSignature(wiring.Signature):
         the writes that it has. What was read before may still come, and is dropped.
     """
 
-    def __init__(self, block: Block):
+    def __init__(self, block: Block, *, overcommit: bool = False):
         always = {"always_ready": True}
         request = stream.Signature(beat(RequestHeader, block.width))
         narrow = block.width == BUS_WIDTH
@@ -334,4 +393,5 @@ class SeamSignature(wiring.Signature):
                 "function_reset": In(1),
                 "function_reset_done": Out(1),
             }
+            | ({"behind": In(1)} if overcommit else {})
         )

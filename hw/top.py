@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.lib import io, wiring
 
 from .core import CoreConfig
-from .endpoint import Endpoint, user_ports
+from .endpoint import DEFAULT_ADAPTER, Endpoint, user_ports
 from .pcie.series7.parameters import Identity
 from .pcie.series7.phy import Pads, Phy
 from .pcie.series7.phy.synchronise import synchronised
@@ -30,7 +30,8 @@ class Top(Elaboratable):
     Raises
     ------
     ValueError
-        If the core has ports for user logic: nothing here would be connected to them.
+        If the core has ports for user logic: nothing here would be connected to them. If the
+        configuration is more than the PCIe block can do.
     """
 
     def __init__(self, config: CoreConfig, identity: Identity = Identity()):
@@ -40,6 +41,7 @@ class Top(Elaboratable):
                 "name a file with your logic instead (--user FILE.v), or write the core alone "
                 "(hw.build core) for a project of your own"
             )
+        config.require(DEFAULT_ADAPTER.block)
         self._config, self._identity = config, identity
 
     def elaborate(self, platform):

@@ -122,6 +122,7 @@ void peerdma_board_uapi_info(struct peerdma_file *file, struct peerdma_info *inf
 	down_read(&board->gate);
 	if (board->state != PEERDMA_BOARD_DEAD) {
 		board_uapi_link(board->pdev, info);
+		info->capabilities |= peerdma_hw_overcommit_off(board);
 		info->h2c_waits_for = peerdma_hw_waits_for(&engines[PEERDMA_H2C]);
 		info->c2h_waits_for = peerdma_hw_waits_for(&engines[PEERDMA_C2H]);
 		if (board_uapi_translated(board->pdev))

@@ -401,6 +401,7 @@ u32 peerdma_hw_status(struct peerdma_engine *engine, bool clear);
 bool peerdma_hw_done(struct peerdma_engine *engine, u32 status);
 u64 peerdma_hw_cycles(struct peerdma_engine *engine);
 u64 peerdma_hw_progress(struct peerdma_engine *engine);
+u32 peerdma_hw_overcommit_off(struct peerdma_dev *board);
 u32 peerdma_hw_waits_for(struct peerdma_engine *engine);
 void peerdma_hw_flush_stream(struct peerdma_dev *board, u32 channel);
 u64 peerdma_hw_clock(struct peerdma_dev *board);

@@ -429,6 +429,20 @@ void peerdma_hw_flush_stream(struct peerdma_dev *board, u32 channel)
 }
 
 /**
+ * peerdma_hw_overcommit_off() - reads whether the board has stopped to overcommit
+ * @board: not gone
+ *
+ * Return: PEERDMA_CAPABILITY_OVERCOMMIT_OFF, the one capability that changes, or 0.
+ */
+u32 peerdma_hw_overcommit_off(struct peerdma_dev *board)
+{
+	if (!(board->capabilities & PEERDMA_CAPABILITY_OVERCOMMIT))
+		return 0;
+	return hw_extension(board, PEERDMA_EXTENSION_CAPABILITIES_REG) &
+	       PEERDMA_CAPABILITY_OVERCOMMIT_OFF;
+}
+
+/**
  * peerdma_hw_waits_for() - reads why an engine does not move
  * @engine: of a board that is not gone
  *

@@ -511,6 +511,12 @@ class Capability(enum.IntFlag):
     #: Launch queues are there, see `LAUNCH_QUEUE`. Bit 5 was that of those of 1.3, which have one
     #: ticket at work at a time: software for these would release the memory of a slot too early.
     LAUNCH = 1 << 7
+    #: The gateware was built to have more reads under way than its PCIe block's receive buffer
+    #: holds the completions of.
+    OVERCOMMIT = 1 << 8
+    #: It has stopped that until the next reset: the block's receive port fell too far behind the
+    #: link, or a read was not answered.
+    OVERCOMMIT_OFF = 1 << 9
 
 
 class ErrorKind(enum.IntEnum):

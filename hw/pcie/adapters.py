@@ -33,7 +33,8 @@ class AdapterKind:
     interface : str
         Name of what has these ports, at the adapter and at the endpoint.
     make : callable
-        The adapter for a clock of so many kHz; its other interface is `seam`.
+        The adapter for a clock of so many kHz, and with `overcommit` or not; its other interface is
+        `seam`.
     fpga : str
         Yosys' name of the FPGAs that have it.
     core : mapping
@@ -45,7 +46,7 @@ class AdapterKind:
     block: Block
     ports: tuple[Port, ...]
     interface: str
-    make: Callable[[int], wiring.Component]
+    make: Callable[[int, bool], wiring.Component]
     fpga: str
     core: Mapping[str, int] = field(default_factory=dict)
 
@@ -57,7 +58,7 @@ def _ultrascale(family: Family, title: str, fpga: str, width: int) -> AdapterKin
         block=family.block(width),
         ports=ports_of_block(family, width),
         interface="pcie",
-        make=lambda _: UltraScaleAdapter(family, width),
+        make=lambda *_: UltraScaleAdapter(family, width),
         fpga=fpga,
         # At Gen3 x8, 16 tags do not suffice for reads of 256 bytes, nor for small descriptors.
         core={"tags": FIVE_BIT_TAGS} if width == max(WIDTHS) else {},
@@ -66,7 +67,13 @@ def _ultrascale(family: Family, title: str, fpga: str, width: int) -> AdapterKin
 
 _KINDS = (
     AdapterKind(
-        "series7", "the 7-series PCIe block", SERIES7, TRN_PORTS, "trn", Series7Adapter, "xc7"
+        "series7",
+        "the 7-series PCIe block",
+        SERIES7,
+        TRN_PORTS,
+        "trn",
+        lambda clock_khz, overcommit: Series7Adapter(clock_khz, overcommit=overcommit),
+        "xc7",
     ),
     *(
         _ultrascale(family, title, fpga, width)

@@ -8,12 +8,14 @@ from amaranth.lib.wiring import In, Out
 from ..records import JOB_BYTES, ReadJob
 from .records import Owner
 
-__all__ = ["MOST_COMPLETIONS", "CompletionSpace"]
+__all__ = ["MOST_COMPLETIONS", "OVERCOMMIT", "CompletionSpace"]
 
 #: The smaller read completion boundary; the larger one is twice that.
 BOUNDARY = 64
 #: Completions of a read of `JOB_BYTES` at most: one more than if it begins at a boundary.
 MOST_COMPLETIONS = JOB_BYTES // BOUNDARY + 1
+#: How many times as many as there is room for may be under way with `overcommit`.
+OVERCOMMIT = 2
 
 
 class _Charge(data.Struct):
@@ -56,6 +58,8 @@ class CompletionSpace(wiring.Component):
         A job may begin in a cycle with the last beat of a completion, and another read be late or
         closed. What the last beat gives back is kept beside the charges then, from the first one
         on.
+    overcommit : bool
+        More may be charged than there is room for, while the member of this name is high.
 
     Members
     -------
@@ -64,8 +68,11 @@ class CompletionSpace(wiring.Component):
     in_flight : In(4)
         Most bytes of data reads in flight, in units of `JOB_BYTES`, those not counted that have
         timed out; 0: as many as there is room for.
-    most : In(range(capacity + 1))
+    most : In(range(most_under_way + 1))
         Most charges of data reads in flight, in the same way, when another one is asked for.
+    overcommit : In(1), if it may be
+        `OVERCOMMIT` times as many completions may be under way. Once it has fallen, no read is
+        asked for beyond the room, but for one that is taken in the next cycle.
     taken : In(stream of Owner, always ready), job : In(ReadJob), asks : In(1)
         A job begins, and whether it makes a request. Not in a cycle with one of the events below,
         but for `arrives` and what comes with it if packets may abut.
@@ -96,7 +103,15 @@ class CompletionSpace(wiring.Component):
         If there is not even room for one read.
     """
 
-    def __init__(self, tags: int, capacity: int, fetches: int, *, abut: bool = False):
+    def __init__(
+        self,
+        tags: int,
+        capacity: int,
+        fetches: int,
+        *,
+        abut: bool = False,
+        overcommit: bool = False,
+    ):
         if capacity < MOST_COMPLETIONS:
             raise ValueError(
                 f"a read of {JOB_BYTES} bytes may have {MOST_COMPLETIONS} completions, and the "
@@ -106,11 +121,14 @@ class CompletionSpace(wiring.Component):
         self._capacity = capacity
         self._fetches = fetches
         self._abut = abut
+        self._overcommit = overcommit
+        #: completions that may ever be under way
+        self.most_under_way: int = capacity * OVERCOMMIT if overcommit else capacity
         super().__init__(
             {
                 "boundary_128": In(1),
                 "in_flight": In(4),
-                "most": In(range(capacity + 1)),
+                "most": In(range(self.most_under_way + 1)),
                 "taken": In(stream.Signature(Owner, always_ready=True)),
                 "job": In(ReadJob),
                 "asks": In(1),
@@ -126,6 +144,7 @@ class CompletionSpace(wiring.Component):
                 "hopeless": Out(1),
                 "returned": Out(range(MOST_COMPLETIONS + 1)),
             }
+            | ({"overcommit": In(1)} if overcommit else {})
         )
 
     def elaborate(self, platform):
@@ -207,7 +226,7 @@ class CompletionSpace(wiring.Component):
 
         # Completions that may come for data, without those of reads that have timed out
         data_charged, data_returned = Signal.like(charge.left), Signal.like(charge.left)
-        under_way = Signal(range(self._capacity + 1))
+        under_way = Signal(range(self.most_under_way + 1))
         following_data = Signal.like(under_way)
         m.d.sync += [
             data_charged.eq(Mux(self.taken.valid & self.asks & for_data, needed, 0)),
@@ -217,7 +236,7 @@ class CompletionSpace(wiring.Component):
         m.d.comb += following_data.eq(under_way + data_charged - data_returned)
 
         # Completions that may come, and those of them that are of reads that have timed out
-        expected = Signal(range(self._capacity + 1))
+        expected = Signal(range(self.most_under_way + 1))
         following = Signal.like(expected)
         lost = Signal.like(expected)
         lost_charged = Signal.like(charge.left)
@@ -233,14 +252,17 @@ class CompletionSpace(wiring.Component):
         wider = self.boundary_128
         most = Mux(wider, MOST_COMPLETIONS // 2 + 1, MOST_COMPLETIONS)
         most_data = Mux(wider, MOST_COMPLETIONS // 2, MOST_COMPLETIONS - 1)
+        capacity = self._capacity
+        if self._overcommit:
+            capacity = Mux(self.overcommit, self.most_under_way, capacity)
         others = ((self.in_flight - 1)[:4] << 3) >> wider
         m.d.sync += [
-            self.room.eq(following <= self._capacity - most),
+            self.room.eq(following <= capacity - most),
             self.data_room.eq(
-                (following <= self._capacity - most_data)
+                (following <= capacity - most_data)
                 & ((self.in_flight == 0) | (following_data <= others))
                 & (following_data <= self.most)
             ),
-            self.hopeless.eq(lost > self._capacity - most),
+            self.hopeless.eq(lost > capacity - most),
         ]
         return m

@@ -88,6 +88,8 @@ class ReadEngine(wiring.Component):
         How many bits of a place's offset count.
     width : int
         Bits of a beat.
+    overcommit : bool
+        As for `hw.read.completion_space.CompletionSpace`.
 
     Members
     -------
@@ -116,7 +118,7 @@ class ReadEngine(wiring.Component):
         As for `hw.read.checks.CompletionChecker`.
     timeout_cycles : In(range(timeout_cycles + 1))
         The parameter of this name unless it is driven, from the first cycle on.
-    boundary_128, in_flight
+    boundary_128, in_flight, overcommit
         As for `hw.read.completion_space.CompletionSpace`.
     extended : In(1), with more than `FIVE_BIT_TAGS` tags
         As for `hw.read.tags.TagStates`.
@@ -151,6 +153,7 @@ class ReadEngine(wiring.Component):
         offset_bits: int = OFFSET_BITS,
         *,
         width: int,
+        overcommit: bool = False,
     ):
         if not 1 <= clients <= 16:
             raise ValueError(f"clients must be 1 to 16, not {clients}")
@@ -165,8 +168,11 @@ class ReadEngine(wiring.Component):
             raise ValueError(f"quarantine_timeouts must be at least 1, not {quarantine_timeouts}")
         self._clients, self._fetches = clients, fetches
         self._abut = completions_abut(width)
-        self._space = CompletionSpace(tags, capacity, fetches, abut=self._abut)
-        self._window = ReadWindow(capacity, MOST_COMPLETIONS - 1)
+        self._space = CompletionSpace(
+            tags, capacity, fetches, abut=self._abut, overcommit=overcommit
+        )
+        self._window = ReadWindow(self._space.most_under_way, MOST_COMPLETIONS - 1)
+        self._overcommit = overcommit
         self._tags = tags
         self._timeout_cycles = timeout_cycles
         self._quarantine_timeouts = quarantine_timeouts
@@ -197,6 +203,7 @@ class ReadEngine(wiring.Component):
                 "short": Out(clients),
             }
             | ({"extended": In(1)} if tags > FIVE_BIT_TAGS else {})
+            | ({"overcommit": In(1)} if overcommit else {})
         )
 
     def elaborate(self, platform):
@@ -279,6 +286,8 @@ class ReadEngine(wiring.Component):
             self.short.eq(issuer.short),
         ]
 
+        if self._overcommit:
+            m.d.comb += space.overcommit.eq(self.overcommit)
         if tags > FIVE_BIT_TAGS:
             m.d.comb += states.extended.eq(self.extended)
 

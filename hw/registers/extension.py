@@ -113,6 +113,8 @@ class ExtensionBlock(wiring.Component):
         Most bytes of data reads in flight, as `hw.read.completion_space.CompletionSpace` takes it.
     tolerant : Out(1)
         Byte Count and Lower Address of completions may be anything.
+    overcommit_off : In(1)
+        The core asks for no more than there is room for. Only with `Capability.OVERCOMMIT`.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class ExtensionBlock(wiring.Component):
         self._user = user
         self._width = width
         self.records: bool = regs.Capability.FRAME_RECORDS in capabilities
+        self.overcommits: bool = regs.Capability.OVERCOMMIT in capabilities
         super().__init__(
             {
                 "bus": In(BusSignature()),
@@ -155,6 +158,7 @@ class ExtensionBlock(wiring.Component):
                 "relaxed": Out(1),
                 "in_flight": Out(4),
                 "tolerant": Out(1),
+                **({"overcommit_off": In(1)} if self.overcommits else {}),
             }
         )
 
@@ -185,7 +189,7 @@ class ExtensionBlock(wiring.Component):
         m.d.comb += [
             ext.magic.eq(regs.EXTENSION_MAGIC),
             ext.version.eq(regs.EXTENSION["version"].reset),
-            ext.capabilities.eq(int(self._capabilities)),
+            ext.capabilities.eq(self._found()),
             ext.channels.eq(self._channels),
             ext.card_ram_size.eq(self._ram_size),
             ext.stream_window_lo.eq(window & 0xFFFF_FFFF),
@@ -261,6 +265,14 @@ class ExtensionBlock(wiring.Component):
             m.d.comb += smaller.eq(Mux(value < allowed, value, allowed))
             m.d.sync += limit.eq(Mux(smaller > 2, 2, smaller))
         return m
+
+    def _found(self) -> Value:
+        """Register `capabilities`."""
+        built = Const(int(self._capabilities), 32)
+        if not self.overcommits:
+            return built
+        off = exact_log2(regs.Capability.OVERCOMMIT_OFF)
+        return built | (self.overcommit_off << off)
 
     def _connect(self, m, source, bank):
         """Connect the extension block's bank, whose error capture answers for all of them.

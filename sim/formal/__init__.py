@@ -18,6 +18,7 @@ from .grants import Grants
 from .interrupts import Edges, Masked, Pending, Records
 from .leftovers import Ends, Leftovers
 from .packets import Headers, Slices, Straddled, Stripped
+from .port import Fits, Lag
 from .property import Property
 from .queues import Queue, ReadQueue, WideReadQueue, WideWriteQueues, WriteQueues
 from .read_window import Window
@@ -25,7 +26,7 @@ from .rings import Copy, Inbound, Outbound, WideInbound, WideOutbound
 from .rotators import Get, Put, WideGet, WidePut
 from .shares import Shares
 from .solve import design
-from .space import AbuttingSpace, Space
+from .space import AbuttingSpace, OvercommittedSpace, Space
 from .splitter import Pieces
 from .tags import AbuttingTags, ExtendedTags, Order, Tags
 from .tickets import Tickets
@@ -45,6 +46,9 @@ PROPERTIES: dict[str, Callable[[], Property]] = {
     "pieces": Pieces,
     "space": Space,
     "abutting-space": AbuttingSpace,
+    "overcommitted-space": OvercommittedSpace,
+    "lag": Lag,
+    "fits": Fits,
     "tags": Tags,
     "abutting-tags": AbuttingTags,
     "extended-tags": ExtendedTags,

@@ -364,6 +364,60 @@ BUGS: dict[str, list[Edit]] = {
             "begun & (self.begins | self.arrives) & ~self.closed",
         ),
     ],
+    "overcommitted-space": _edits(
+        "hw/read/completion_space.py",
+        (
+            "nothing is asked for beyond the room once there is no overcommit",
+            "Mux(self.overcommit, self.most_under_way, capacity)",
+            "self.most_under_way",
+        ),
+        (
+            "no more than twice as much is under way",
+            "Mux(self.overcommit, self.most_under_way, capacity)",
+            "Mux(self.overcommit, self.most_under_way + 4, capacity)",
+        ),
+    ),
+    "lag": _edits(
+        "hw/pcie/series7/port_lag.py",
+        (
+            "a pause within a TLP says nothing",
+            "with m.Elif(~inside & ~empty):",
+            "with m.Elif(~empty):",
+        ),
+        (
+            "requests that may be from before do not count",
+            "counts = ~Mux(first, held_back, uncounted)",
+            "counts = 1",
+        ),
+        (
+            "a last beat may have one dword",
+            "_MOST_PASSED - 4",
+            "_MOST_PASSED",
+        ),
+        (
+            "the link brings what it can",
+            "+ passed - self._rate",
+            "+ passed - self._rate + 1",
+        ),
+        (
+            "it is behind only if something waits",
+            "(ahead > most)",
+            "(ahead > most - LARGEST_TLP)",
+        ),
+    ),
+    "fits": _edits(
+        "hw/seam.py",
+        (
+            "completions may have no data",
+            "COMPLETION_HEADER_BITS // 8 + FRAMING_BYTES",
+            "COMPLETION_HEADER_BITS // 8 + FRAMING_BYTES + 16",
+        ),
+        (
+            "one has begun to come, and one had before",
+            "(self.completion_headers - 2)",
+            "self.completion_headers",
+        ),
+    ),
     "entries-256": _edits(
         "hw/launch/entries.py",
         (

@@ -7,12 +7,12 @@ from operator import add
 from amaranth import *
 from amaranth.hdl import Assert, Assume
 
-from hw.read.completion_space import CompletionSpace
+from hw.read.completion_space import OVERCOMMIT, CompletionSpace
 from hw.records import JOB_BYTES
 
 from .property import Property
 
-__all__ = ["AbuttingSpace", "Space"]
+__all__ = ["AbuttingSpace", "OvercommittedSpace", "Space"]
 
 
 class Space(Property):
@@ -27,10 +27,12 @@ class Space(Property):
     and closed.
     """
 
-    TAGS, CAPACITY, ABUT = 3, 13, False
+    TAGS, CAPACITY, ABUT, OVERCOMMIT = 3, 13, False, False
 
     def __init__(self):
-        super().__init__(CompletionSpace(4, self.CAPACITY, fetches=1, abut=self.ABUT))
+        super().__init__(
+            CompletionSpace(4, self.CAPACITY, fetches=1, abut=self.ABUT, overcommit=self.OVERCOMMIT)
+        )
 
     def _state(self, m):
         block = self.block
@@ -154,7 +156,13 @@ class Space(Property):
         if self.ABUT:
             kind = self.inside("kind")
             m.d.comb += Assert(~begun | ((kind[5] == begun_late) & (kind[6] == begun_data)))
-        total = Signal(8)
+        total, most = Signal(8), self.CAPACITY
+        #: more may be under way than there is room for: some of it was asked for with overcommit
+        over = Signal()
+        if self.OVERCOMMIT:
+            most *= OVERCOMMIT
+            allowed = self.past(m, block.overcommit)
+            m.d.sync += over.eq((over & (total > self.CAPACITY)) | (asked & allowed))
         following = self.inside("following")
         gone = self.inside("lost") + self.inside("lost_charged") - self.inside("lost_returned")
         # While no data is under way, its limits do not hold up a read.
@@ -163,14 +171,15 @@ class Space(Property):
             total.eq(reduce(add, charges)),
             Assert(following == total),
             Assert(gone == reduce(add, lost)),
-            Assert(total <= self.CAPACITY),
-            Assert(self.inside("expected") <= self.CAPACITY),
+            Assert(total <= most),
+            Assert(over | (total <= self.CAPACITY)),
+            Assert(self.inside("expected") <= most),
             Assert(self.inside("following_data") == reduce(add, under_way)),
         ]
         m.d.comb += Assert(~(idle & block.room) | block.data_room)
         self.cover(
             m,
-            total == self.CAPACITY,
+            total == most,
             block.hopeless,
             ~block.room & block.data_room,
             self.past(m, block.hopeless) & ~block.hopeless & block.room,
@@ -186,3 +195,13 @@ class AbuttingSpace(Space):
     """
 
     ABUT = True
+
+
+class OvercommittedSpace(Space):
+    """The same, and as much again while that is allowed; room for all, if read after it was not.
+
+    More may come than there is room for only if a read was asked for while `overcommit` was high,
+    and until there is room for the rest. It rises and falls at any time.
+    """
+
+    OVERCOMMIT = True

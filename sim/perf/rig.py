@@ -81,8 +81,9 @@ class Times(NamedTuple):
 class Rig:
     """A board with a driver, and as much memory to read and to write as `nbytes` each.
 
-    A context manager. The core has so many `launch_queues`, and `channels` each way; None is what
-    the default one has. If it is `plain`, it has what drivers of an XDMA core know, no more.
+    A context manager. The core has so many `launch_queues`, and `channels` each way, and is built
+    for `overcommit` or not; None is what the default one has. If it is `plain`, it has what drivers
+    of an XDMA core know, no more.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Rig:
         launch_queues: int | None = None,
         channels: int | None = None,
         plain: bool = False,
+        overcommit: bool | None = None,
     ):
         self._log_folder = tempfile.TemporaryDirectory(prefix="peerdma-perf-")
         self._log = Path(self._log_folder.name) / "tlps"
@@ -104,6 +106,7 @@ class Rig:
                 launch_queues=launch_queues,
                 h2c=channels,
                 c2h=channels,
+                overcommit=overcommit,
                 seam=conditions.seam,
                 block=conditions.streams and conditions.streams.name,
             ),

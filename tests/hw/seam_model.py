@@ -49,6 +49,8 @@ class SeamModel:
         Address, dwords and the relaxed ordering attribute of each write, in order.
     refused : set of int
         Offsets in memory: a read of one of these bytes ends there, by Unsupported Request.
+    lost : set of int
+        Offsets in memory: a read gets no answer from one of these bytes on.
     """
 
     def __init__(self, core: Core, base: int, size: int):
@@ -57,6 +59,7 @@ class SeamModel:
         self.memory = bytearray(size)
         self.writes: list[tuple[int, int, int]] = []
         self.refused: set[int] = set()
+        self.lost: set[int] = set()
         self._completions, self._targets, self._answers = deque(), deque(), []
 
     @property
@@ -148,6 +151,8 @@ class SeamModel:
             count = min(left, _COMPLETION_BYTES - address % _COMPLETION_BYTES)
             start, end = address & ~3, address + count + 3 & ~3
             span = self._span({"address": start}, end - start)
+            if not self.lost.isdisjoint(range(span.start, span.stop)):
+                return
             refused = not self.refused.isdisjoint(range(span.start, span.stop))
             completion = {
                 "status": CompletionStatus.UR if refused else CompletionStatus.SC,

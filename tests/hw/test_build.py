@@ -127,6 +127,8 @@ def test_a_core_has_as_many_tags_as_its_block_calls_for(options, tags, monkeypat
     [
         (["--tags", "48"], "tags must be 8, 16, 32 or 64, not 48"),
         (["--tags", "64"], "tags must be at most 32, all that the PCIe block has, not 64"),
+        (["--overcommit", "1", "--clock-khz", "62500"], "64 bits at 62.5 MHz carry 500 MB/s"),
+        (["--overcommit", "1", "--pcie", "ultrascale-64"], "nothing is known of this one's"),
     ],
 )
 def test_a_core_that_cannot_be_built(options, said, capsys, tmp_path):

@@ -321,6 +321,37 @@ def test_registers_answer():
     simulate(model.core, bench, background=model.benches)
 
 
+@pytest.mark.parametrize("cause", ["behind", "lost"])
+def test_overcommit_is_off_until_the_next_reset(cause):
+    """A port that is behind, or a read without an answer; a soft reset changes nothing."""
+    config = replace(SMALL, overcommit=True)
+    model = SeamModel(Core(SERIES7, config), BASE, 0x4000)
+    model.lost.update(range(0x1000, 0x1200) if cause == "lost" else ())
+    can, off = regs.Capability.OVERCOMMIT, regs.Capability.OVERCOMMIT_OFF
+
+    async def bench(ctx):
+        async def capabilities() -> int:
+            return await model.read(ctx, regs.EXTENSION.address("capabilities")) & (can | off)
+
+        ctx.set(model.core.timeout_cycles, 200)
+        await model.link_up(ctx)
+        assert await capabilities() == can
+        await transfer(ctx, model, c2h=False, descriptors=[(BASE, 0, 512)])
+        assert await capabilities() == can
+        if cause == "lost":
+            await transfer(ctx, model, c2h=False, descriptors=[(BASE + 0x1000, 0, 512)])
+        else:
+            ctx.set(model.seam.behind, 1)
+            await ctx.tick()
+            ctx.set(model.seam.behind, 0)
+        assert await capabilities() == can | off
+        model.write(regs.EXTENSION.address("soft_reset"), 1)
+        await ctx.tick().repeat(100)
+        assert await capabilities() == can | off
+
+    simulate(model.core, bench, background=model.benches)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_software_reads_how_wide_the_data_path_is(width):
     model = SeamModel(Core(block_of(width), replace(SMALL, extension=False)), BASE, 0)

@@ -14,7 +14,7 @@ from ..errors import BoardLost, PeerdmaError, UnsupportedError, VerifyError
 from ..kernel.node import KernelNode
 from ..memory.memory import DataPath
 from ..memory.surface import Gpu
-from ..regs import EXTENSION_VERSION
+from ..regs import EXTENSION_VERSION, Capability
 from ..testing import pattern
 from ..uapi import UAPI_VERSION, BoardState
 from .system import Finding, fail, note, ok, warn
@@ -23,6 +23,7 @@ __all__ = [
     "look_at_clock",
     "look_at_counts",
     "look_at_gateware",
+    "look_at_overcommit",
     "look_at_versions",
     "try_doorbell",
     "try_gpu_memory",
@@ -116,6 +117,22 @@ def look_at_clock(board: Board) -> Iterator[Finding]:
         "generate the gateware again with --clock-khz for the clock that drives it, or mend the "
         "board's clock",
     )
+
+
+def look_at_overcommit(board: Board) -> Iterator[Finding]:
+    """Whether a board that has more reads under way than its PCIe block has room for may do so."""
+    extension = board.info().extension
+    if extension is None or Capability.OVERCOMMIT not in extension.capabilities:
+        return
+    if Capability.OVERCOMMIT_OFF in extension.capabilities:
+        yield warn(
+            "overcommit",
+            "off until the next reset: the receive port of the board's PCIe block fell behind the "
+            "link, or a read was not answered; reads are slower, and none is lost for lack of room",
+            "if it goes off again and again, generate the gateware without --overcommit",
+        )
+    else:
+        yield ok("overcommit", "on: the receive port keeps up with the link, as far as it shows")
 
 
 def try_host_memory(board: Board) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from .board import (
     look_at_clock,
     look_at_counts,
     look_at_gateware,
+    look_at_overcommit,
     look_at_versions,
     try_doorbell,
     try_gpu_memory,
@@ -151,6 +152,7 @@ def _transfers(path: str, kind: str | None) -> Iterator[Finding]:
     with open_board(path) as board:
         yield from look_at_gateware(board)
         yield from look_at_clock(board)
+        yield from look_at_overcommit(board)
         failed = False
         for finding in try_host_memory(board):
             failed |= finding.verdict is Verdict.FAIL

@@ -14,6 +14,7 @@ from ...seam import SeamSignature
 from ..interface import PortsSignature
 from ..tlp import Dword0
 from .block import SERIES7
+from .port_lag import PortLag
 from .ports import TRN_PORTS
 from .receive import Receiver
 from .transmit import Transmitter
@@ -37,6 +38,8 @@ class Series7Adapter(wiring.Component):
     Parameters
     ----------
     clock_khz : int
+    overcommit : bool
+        As for `hw.seam.SeamSignature`.
 
     Members
     -------
@@ -47,15 +50,20 @@ class Series7Adapter(wiring.Component):
     Raises
     ------
     ValueError
-        If the block's parameters say that its ports have not 64 bits.
+        If the block's parameters say that its ports have not 64 bits, or if with `overcommit` its
+        receive port is too slow.
     """
 
-    def __init__(self, clock_khz: int):
+    def __init__(self, clock_khz: int, *, overcommit: bool = False):
         if SERIES7.width != 64:
             raise ValueError(f"the adapter is for TRN ports of 64 bits, not {SERIES7.width}")
         self._clock_khz = clock_khz
+        self._port_lag = PortLag(SERIES7, clock_khz) if overcommit else None
         super().__init__(
-            {"seam": In(SeamSignature(SERIES7)), "trn": Out(PortsSignature(TRN_PORTS))}
+            {
+                "seam": In(SeamSignature(SERIES7, overcommit=overcommit)),
+                "trn": Out(PortsSignature(TRN_PORTS)),
+            }
         )
 
     def elaborate(self, platform):
@@ -109,6 +117,18 @@ class Series7Adapter(wiring.Component):
             trn.trnrfcpret.eq(1),
             trn.trnrnpok.eq(seam.target_np_ok),
         ]
+
+        if self._port_lag:
+            m.submodules.port_lag = lag = self._port_lag
+            m.d.comb += [
+                lag.dword0.eq(trn.trnrd[32:]),
+                lag.valid.eq(trn.trnrsrcrdy),
+                lag.first.eq(trn.trnrsof),
+                lag.last.eq(trn.trnreof),
+                lag.whole.eq(trn.trnrrem),
+                lag.discontinued.eq(trn.trnrsrcdsc),
+                seam.behind.eq(lag.behind),
+            ]
 
         link = seam.link
         m.d.comb += [

@@ -140,6 +140,21 @@ def test_a_mailbox_that_kernels_of_the_gpu_cannot_reach(machine, cuda_api):
     assert "docs/cuda.md, Mailbox" in found.found
 
 
+@pytest.mark.parametrize(
+    ("bits", "verdict", "said"),
+    [
+        (Capability(0), None, ""),
+        (Capability.OVERCOMMIT, Verdict.OK, "on: "),
+        (Capability.OVERCOMMIT | Capability.OVERCOMMIT_OFF, Verdict.WARN, "off until the next"),
+    ],
+)
+def test_more_reads_than_there_is_room_for(machine, node_driver, bits, verdict, said):
+    node_driver.info.capabilities |= bits
+    found = examined(machine).get("overcommit")
+    assert (found and found.verdict) is verdict
+    assert found is None or found.found.startswith(said)
+
+
 def test_the_doorbell_of_a_launch_queue(machine, node_driver, cuda_api):
     node_driver.info.capabilities |= Capability.LAUNCH
     found = examined(machine)["doorbell"]

@@ -81,6 +81,8 @@ class Bench:
     timeout_input: int | None = None
     #: bits of a beat
     width: int = 64
+    #: whether more may be under way than there is room for; None: not built for that
+    overcommit: bool | None = None
 
     def __post_init__(self):
         self.lanes = self.width // 8
@@ -96,6 +98,7 @@ class Bench:
             self.quarantine_timeouts,
             self.offset_bits,
             width=self.width,
+            overcommit=self.overcommit is not None,
         )
         self.cycle = 0
         self.bus_master = 1
@@ -283,6 +286,8 @@ class Bench:
         drive(dut.tolerant, self.tolerant)
         if self.tags > FIVE_BIT_TAGS:
             drive(dut.extended, self.extended)
+        if self.overcommit is not None:
+            drive(dut.overcommit, self.overcommit)
         drive(dut.request.ready, self.rng.random() < self.ready_rate)
         for queue, port in zip(self.waiting, dut.jobs, strict=True):
             drive(port.valid, bool(queue))

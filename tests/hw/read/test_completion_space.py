@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from hw.pcie.series7.block import SERIES7
-from hw.read.completion_space import MOST_COMPLETIONS, CompletionSpace
+from hw.read.completion_space import MOST_COMPLETIONS, OVERCOMMIT, CompletionSpace
 from hw.records import JOB_BYTES, Outcome
 from hw.seam import CompletionStatus
 from tests.hw.helpers import seeded, simulate
@@ -139,6 +139,26 @@ def test_reads_in_flight(rcb, limit, count):
         for request in bench.requests[8 + count :]:
             bench.answer(bench_packets(request, rcb))
         await bench.step(400)
+
+    bench.run(test)
+
+
+def test_overcommit_until_it_is_off():
+    """Twice as much is under way; then nothing is asked for until there is room for all of it."""
+    bench = Bench(clients=2, fetches=1, capacity=CAPACITY, manual=True, overcommit=True)
+
+    async def test(bench):
+        charge = blocks(0, 512, bench.rcb)
+        for number in range(12):
+            bench.submit(1, 512 * number, 512, 512 * number)
+        await bench.step(60)
+        count = OVERCOMMIT * CAPACITY // charge
+        assert len(bench.requests) == count
+        bench.overcommit = False
+        for answered in range(1, 13):
+            bench.answer(bench_packets(bench.requests[answered - 1], bench.rcb))
+            await bench.step(90)
+            assert len(bench.requests) == min(max(count, answered + CAPACITY // charge), 12)
 
     bench.run(test)
 

@@ -44,6 +44,33 @@ def test_rates_of_an_engine_without_bubbles(kind, rtt_ns, payload):
         assert rate > 0.97 * (free.read_rate if kind == "h2c" else free.write_rate)
 
 
+@pytest.mark.parametrize(
+    ("conditions", "on"),
+    [
+        ({"max_payload": 128}, True),
+        ({"max_payload": 256}, True),
+        ({"max_payload": 512}, True),
+        # Between beats, between TLPs, and once for long
+        ({"completion_bytes": 64, "beat_idle": 0.2}, True),
+        ({"completion_bytes": 64, "tlp_gap": 3}, True),
+        ({"completion_bytes": 64, "receive_pause": (2000, 80)}, True),
+        ({"max_payload": 512, "receive_pause": (2000, 160)}, False),
+    ],
+    ids=str,
+)
+def test_overcommit(conditions, on):
+    """As an engine that has room for all, until the port was seen to be far behind the link."""
+    now = replace(USUAL, rtt_ns=4000.0, **conditions)
+    free = ideal("h2c", SIZE, now, accounts=False)
+    with Rig(now, SIZE, overcommit=True) as rig:
+        rates = [rig.bytes_per_cycle("h2c", SIZE) for _ in range(2)]
+        bits = Bank(rig.session, regs.EXTENSION).read("capabilities")
+    assert (regs.Capability.OVERCOMMIT_OFF not in regs.Capability(bits)) is on
+    assert regs.Capability.OVERCOMMIT in regs.Capability(bits)
+    assert (rates[1] > 0.97 * free.read_rate) is on
+    assert rates[1] > 0.75 * free.read_rate
+
+
 @pytest.mark.parametrize("boundary", [64, 128])
 def test_descriptors_do_not_wait_long_behind_data(boundary):
     with Rig(replace(USUAL, boundary=boundary), 1 << 20) as rig:
