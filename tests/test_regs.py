@@ -80,6 +80,7 @@ def test_blocks_lie_inside_the_bar_and_apart(bar):
         for block, count in (
             (regs.LAUNCH_SLOT, regs.LAUNCH_SLOTS),
             (regs.LAUNCH_QUEUE, regs.LAUNCH_QUEUES),
+            (regs.LAUNCH_TICKET, regs.LAUNCH_QUEUES * regs.LAUNCH_PLACES),
         ):
             spans[block.name] = (block.base, count * block.stride)
         spans["MSI-X table"] = (regs.MSIX_TABLE_OFFSET, 16 * regs.MSIX_ENTRIES)

@@ -115,7 +115,7 @@ def _constants() -> Iterator[str]:
         "PUSH_STRIDE",
     ):
         yield _define(name, _value(getattr(regs, name)))
-    for name in ("PUSH_DESCRIPTORS", "LAUNCH_SLOTS", "LAUNCH_QUEUES"):
+    for name in ("PUSH_DESCRIPTORS", "LAUNCH_SLOTS", "LAUNCH_QUEUES", "LAUNCH_PLACES"):
         yield _define(name, str(getattr(regs, name)))
     yield _define("MSIX_ENTRIES", str(regs.MSIX_ENTRIES))
     yield _define("CARD_RAM_SIZE", _value(regs.CARD_RAM_SIZE), "default build")

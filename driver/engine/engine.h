@@ -409,8 +409,8 @@ void peerdma_dispatch_pump_work(struct work_struct *work);
 int peerdma_launch_queue_start(struct peerdma_job *job);
 void peerdma_launch_queue_resume(struct peerdma_hw_queue *hwq);
 u32 peerdma_launch_queue_look(struct peerdma_hw_queue *hwq);
-struct peerdma_hw_queue *peerdma_launch_queue_holding(struct peerdma_dev *board, unsigned int needs,
-						      bool waits);
+struct peerdma_hw_queue *peerdma_launch_queue_holding(struct peerdma_dev *board,
+						      unsigned int needs);
 void peerdma_launch_queue_stop(struct peerdma_job *job);
 int peerdma_launch_queue_poll(struct peerdma_dev *board);
 bool peerdma_launch_queue_closes(struct peerdma_dev *board);

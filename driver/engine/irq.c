@@ -330,7 +330,7 @@ static bool irq_end_holders(struct peerdma_engine *engine)
 	struct peerdma_hw_queue *hwq;
 	bool some = false;
 
-	while ((hwq = peerdma_launch_queue_holding(engine->board, BIT(engine->number), false))) {
+	while ((hwq = peerdma_launch_queue_holding(engine->board, BIT(engine->number)))) {
 		peerdma_stop_job(hwq->job, -ETIMEDOUT, PEERDMA_REASON_TIMEOUT);
 		some = true;
 	}

@@ -14,10 +14,6 @@
 
 #include "engine.h"
 
-/* While a queue reads its shadow tail, it is busy without a ticket, too. */
-#define ARMED			PEERDMA_LAUNCH_QUEUE_CONTROL_ARMED
-#define POLLING			(ARMED | PEERDMA_LAUNCH_QUEUE_CONTROL_POLLS)
-
 /* Whether a place has an entry that has no record. Each word is read once. */
 static bool launch_queue_outstanding(const struct peerdma_launch_queue *queue, u32 place,
 				     u32 *ticket)
@@ -58,17 +54,6 @@ static void launch_queue_fill(struct peerdma_launch_queue *queue)
 	}
 	WRITE_ONCE(*(__le32 *)queue->shadow.cpu, 0);
 	launch_queue_tell(queue, 0);
-}
-
-/* Whether a ticket of an armed queue has an entry, but no record. */
-static bool launch_queue_has_waiting(const struct peerdma_launch_queue *queue)
-{
-	u32 ticket, n;
-
-	for (n = 0; n < queue->depth; n++)
-		if (launch_queue_outstanding(queue, n, &ticket))
-			return true;
-	return false;
 }
 
 /*
@@ -166,7 +151,8 @@ static int launch_queue_arm(struct peerdma_job *job)
 	peerdma_launch_regs_point(hwq, PEERDMA_LAUNCH_QUEUE_RECORDS_LO_REG, queue->records.bus);
 	peerdma_launch_regs_point(hwq, PEERDMA_LAUNCH_QUEUE_SHADOW_LO_REG, queue->shadow.bus);
 	peerdma_launch_regs_write(hwq, PEERDMA_LAUNCH_QUEUE_FIRST_REG, queue->first & U16_MAX);
-	launch_queue_control(hwq, POLLING);
+	launch_queue_control(hwq, PEERDMA_LAUNCH_QUEUE_CONTROL_ARMED |
+			     PEERDMA_LAUNCH_QUEUE_CONTROL_POLLS);
 	queue_delayed_work(peerdma_wq, &board->watchdog, PEERDMA_WATCH_INTERVAL);
 	return 0;
 }
@@ -252,30 +238,30 @@ u32 peerdma_launch_queue_look(struct peerdma_hw_queue *hwq)
 }
 
 /**
- * peerdma_launch_queue_holding() - finds a queue whose last started ticket has or needs engines
+ * peerdma_launch_queue_holding() - finds a queue with a ticket at work that has or needs engines
  * @board: called with its lock held
  * @needs: the engines, a bit for each
- * @waits: only one that has a ticket without a record. An idle queue looks busy while it polls,
- *	with the slot of its last ticket
  *
  * Return: an armed queue, or NULL.
  */
-struct peerdma_hw_queue *peerdma_launch_queue_holding(struct peerdma_dev *board, unsigned int needs,
-						      bool waits)
+struct peerdma_hw_queue *peerdma_launch_queue_holding(struct peerdma_dev *board, unsigned int needs)
 {
 	struct peerdma_hw_queue *hwq;
 	struct peerdma_job *job;
-	u32 state;
+	u32 state, n;
+	u64 at_work;
 
 	for_each_hw_queue(hwq, board) {
 		if (!launch_queue_runs(hwq))
 			continue;
 		state = peerdma_launch_regs_read(hwq, PEERDMA_LAUNCH_QUEUE_STATE_REG);
-		job = board->slots[FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_SLOT, state)];
-		if (state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY && job &&
-		    job->slot.queue == hwq->job && peerdma_dispatch_needs(job) & needs &&
-		    (!waits || launch_queue_has_waiting(&hwq->job->launch_queue)))
-			return hwq;
+		at_work = state == ~0u ? 0 : peerdma_launch_regs_at_work(hwq, state);
+		for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
+			job = board->slots[n];
+			if (at_work & BIT_ULL(n) && job && job->slot.queue == hwq->job &&
+			    peerdma_dispatch_needs(job) & needs)
+				return hwq;
+		}
 	}
 	return NULL;
 }
@@ -302,7 +288,6 @@ void peerdma_launch_queue_stop(struct peerdma_job *job)
 		job->slot.closing = true;
 		job->slot.deadline = deadline;
 		peerdma_launch_regs_invalidate(board, job->slot.number);
-		launch_queue_control(hwq, ARMED);
 	}
 }
 
@@ -365,36 +350,23 @@ static void launch_queue_end(struct peerdma_hw_queue *hwq, u32 status)
 	board->ops->job_end(job);
 }
 
-/*
- * Whether a ticket of a slot is at work. While one runs, the one before may still have its flush
- * read, record and done word to come.
- */
-static bool launch_queue_works_on(u32 state, u32 slot)
+/* Ends slots of an armed queue that are not at work any more. */
+static void launch_queue_poll_slots(struct peerdma_hw_queue *hwq, u32 state)
 {
-	if (!(state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY))
-		return false;
-	return FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_SLOT, state) == slot ||
-	       (state & PEERDMA_LAUNCH_QUEUE_STATE_ENDING &&
-		FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_ENDING_SLOT, state) == slot);
-}
-
-/* Ends slots of an armed queue that are not at work any more. Returns whether some still are. */
-static bool launch_queue_poll_slots(struct peerdma_hw_queue *hwq, u32 state)
-{
+	u64 at_work = peerdma_launch_regs_at_work(hwq, state);
 	struct peerdma_dev *board = hwq->board;
-	bool some = false, late = false;
 	struct peerdma_job *job;
+	bool late = false;
 	u32 n;
 
 	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
 		job = board->slots[n];
 		if (!job || job->slot.queue != hwq->job || !job->slot.closing)
 			continue;
-		if (!launch_queue_works_on(state, job->slot.number)) {
+		if (!(at_work & BIT_ULL(job->slot.number))) {
 			launch_queue_end_slot(job);
 			continue;
 		}
-		some = true;
 		if (!time_after(jiffies, job->slot.deadline))
 			continue;
 		late = true;
@@ -403,7 +375,6 @@ static bool launch_queue_poll_slots(struct peerdma_hw_queue *hwq, u32 state)
 	}
 	if (late)
 		peerdma_launch_queue_stop(hwq->job);
-	return some;
 }
 
 static bool launch_queue_has_closing(const struct peerdma_hw_queue *hwq)
@@ -439,8 +410,7 @@ int peerdma_launch_queue_poll(struct peerdma_dev *board)
 		if (state == ~0u)
 			return -ENODEV;
 		if (launch_queue_runs(hwq)) {
-			if (!launch_queue_poll_slots(hwq, state))
-				launch_queue_control(hwq, POLLING);
+			launch_queue_poll_slots(hwq, state);
 		} else if (state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY) {
 			some = 1;
 		} else {

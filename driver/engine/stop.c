@@ -148,7 +148,7 @@ bool peerdma_stop_kept(struct peerdma_job *holder)
 	int n;
 
 	while ((hwq = peerdma_launch_queue_holding(holder->file->board,
-						   peerdma_dispatch_needs(holder), true)))
+						   peerdma_dispatch_needs(holder))))
 		peerdma_stop_job(hwq->job, -EBUSY, PEERDMA_REASON_BUSY);
 	for (n = 0; n < KEPT_AT_ONCE; n++) {
 		job = stop_next_kept(holder);

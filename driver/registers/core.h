@@ -381,6 +381,7 @@ void peerdma_launch_regs_quiet(struct peerdma_dev *board);
 bool peerdma_launch_regs_busy(struct peerdma_dev *board);
 void peerdma_launch_regs_clear(struct peerdma_dev *board);
 u32 peerdma_launch_regs_read(const struct peerdma_hw_queue *hwq, u32 reg);
+u64 peerdma_launch_regs_at_work(const struct peerdma_hw_queue *hwq, u32 state);
 void peerdma_launch_regs_write(const struct peerdma_hw_queue *hwq, u32 reg, u32 value);
 void peerdma_launch_regs_point(const struct peerdma_hw_queue *hwq, u32 reg, u64 address);
 void peerdma_launch_regs_fill(struct peerdma_dev *board, u32 slot,

@@ -23,7 +23,8 @@ static void launch_regs_write_address(struct peerdma_dev *board, u32 reg, u64 ad
  */
 void peerdma_launch_regs_identify(struct peerdma_dev *board)
 {
-	u32 end = PEERDMA_LAUNCH_QUEUE_BASE + PEERDMA_LAUNCH_QUEUES * PEERDMA_LAUNCH_QUEUE_STRIDE;
+	u32 end = PEERDMA_LAUNCH_TICKET_BASE +
+		  PEERDMA_LAUNCH_QUEUES * PEERDMA_LAUNCH_PLACES * PEERDMA_LAUNCH_TICKET_STRIDE;
 	u32 channels, count, n;
 
 	if (!(board->capabilities & PEERDMA_CAPABILITY_LAUNCH) || board->dma_length < end)
@@ -48,6 +49,38 @@ u32 peerdma_launch_regs_read(const struct peerdma_hw_queue *hwq, u32 reg)
 {
 	return peerdma_read(hwq->board, PEERDMA_LAUNCH_QUEUE_BASE +
 			    hwq->number * PEERDMA_LAUNCH_QUEUE_STRIDE + reg);
+}
+
+/**
+ * peerdma_launch_regs_at_work() - finds the slots of a queue's tickets that are at work
+ * @hwq: as for peerdma_launch_regs_read()
+ * @state: what its state register has shown
+ *
+ * A ticket keeps its place for as long as it is at work: what has ended since is at most shown in
+ * excess, and so is what has begun.
+ *
+ * Return: a bit for each slot; all of them if the board does not answer.
+ */
+u64 peerdma_launch_regs_at_work(const struct peerdma_hw_queue *hwq, u32 state)
+{
+	u32 first = FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_PLACE, state) -
+		    FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_RECORDED, state);
+	u32 count = FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_ENDING, state) +
+		    FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_RUNNING, state) +
+		    FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_STARTING, state);
+	u32 place, slot, n;
+	u64 slots = 0;
+
+	for (n = 0; n < count; n++) {
+		place = hwq->number * PEERDMA_LAUNCH_PLACES + (first + n) % PEERDMA_LAUNCH_PLACES;
+		slot = peerdma_read(hwq->board, PEERDMA_LAUNCH_TICKET_BASE +
+				    place * PEERDMA_LAUNCH_TICKET_STRIDE +
+				    PEERDMA_LAUNCH_TICKET_SLOT_REG);
+		if (slot >= PEERDMA_LAUNCH_SLOTS)
+			return U64_MAX;
+		slots |= BIT_ULL(slot);
+	}
+	return slots;
 }
 
 /**

@@ -52,11 +52,13 @@ __all__ = [
     "H2C_PUSH_BASE",
     "IRQ",
     "LAUNCH_ENTRY",
+    "LAUNCH_PLACES",
     "LAUNCH_QUEUE",
     "LAUNCH_QUEUES",
     "LAUNCH_RECORD",
     "LAUNCH_SLOT",
     "LAUNCH_SLOTS",
+    "LAUNCH_TICKET",
     "MAILBOX",
     "MSIX_ENTRIES",
     "MSIX_PBA_OFFSET",
@@ -905,6 +907,7 @@ LAUNCH_SLOT = Block(
                 Field("flush", 6, doc="read the dword at `flush` before the record is written"),
                 Field("done", 7, doc="write 1 to the dword at `done` after the record"),
                 Field("queue", 8, 3, "the queue that may launch it"),
+                Field("overlap", 11, doc="its run may overlap with those of others that may, too"),
             ),
         ),
         *_address("flush", 0x28, "Address of a dword of the destination, a multiple of 4"),
@@ -945,9 +948,11 @@ LAUNCH_QUEUE = Block(
                 Field("busy", 6, doc="a ticket is at work, or a read of the queue's under way"),
                 Field("armed", 7, doc="as in `control`, and 0 after a soft reset"),
                 Field("end", 8, 3, "LaunchEnd"),
-                Field("slot", 16, 6, "slot of the ticket that is started last, if `busy`"),
-                Field("ending", 23, doc="the ticket before is at work, too: its run has ended"),
-                Field("ending_slot", 24, 6, "slot of that ticket, if `ending`"),
+                Field("place", 16, 3, "`LAUNCH_TICKET` of the first ticket without a record"),
+                Field("recorded", 19, doc="the ticket before that has its done word to come"),
+                Field("ending", 20, doc="the run of the oldest one at work has ended"),
+                Field("running", 21, 3, "so many behind that have begun their runs"),
+                Field("starting", 24, doc="and the next one was looked up"),
             ),
         ),
         Register("ignored", 0x24, Access.RO, "Doorbells that were ignored, all queues; up to 255"),
@@ -956,6 +961,20 @@ LAUNCH_QUEUE = Block(
     "A launch queue; queue n is n strides further",
     size=0x40,
     stride=0x40,
+)
+#: Places for the tickets at work of a queue.
+LAUNCH_PLACES = 8
+LAUNCH_TICKET = Block(
+    "launch_ticket",
+    0xB800,
+    (
+        Register(
+            "slot", 0x00, Access.RO, "Slot of the last ticket of this place that was looked up"
+        ),
+    ),
+    "A place for tickets at work; place p of queue n is LAUNCH_PLACES * n + p strides further",
+    size=0x08,
+    stride=0x08,
 )
 
 #: What a GPU writes into a submission ring: that of ticket t is at place t modulo the entries.
@@ -968,7 +987,7 @@ BLOCKS_DMA = (CHANNEL, IRQ, CONFIG, SGDMA, SGDMA_COMMON, EXTENSION, CAPTURE)
 BLOCKS_USER = (USER, MAILBOX)
 BLOCKS_OPTIONAL = (PATTERN_SOURCE,)
 #: Blocks of the DMA BAR that a core has only with `Capability.LAUNCH`.
-BLOCKS_LAUNCH = (LAUNCH_SLOT, LAUNCH_QUEUE)
+BLOCKS_LAUNCH = (LAUNCH_SLOT, LAUNCH_QUEUE, LAUNCH_TICKET)
 
 # Descriptor (PG195, descriptor format) ------------------------------------------------------
 

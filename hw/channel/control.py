@@ -107,7 +107,9 @@ class ChannelControl(wiring.Component):
         self._c2h = c2h
         self._pushable = pushable
         self._shared = shared
-        self._intake = DescriptorIntake(ram_size=ram_size, has_stream=has_stream, doubtful=doubtful)
+        self._intake = DescriptorIntake(
+            ram_size=ram_size, has_stream=has_stream, doubtful=doubtful, overlaps=shared
+        )
         super().__init__(
             {
                 "host": In(ChannelHostSignature(shared)),
@@ -268,6 +270,8 @@ class ChannelControl(wiring.Component):
         wiring.connect(m, wiring.flipped(self.owner), grant.owner)
         wiring.connect(m, grant.word, wiring.flipped(self.owned_push))
         m.d.comb += [
+            grant.parts.fetching.eq(self.fetch.active | self._intake.entry.valid),
+            self._intake.follows.eq(grant.parts.follows),
             host.start.eq(run.start),
             host.halt.eq(run.halt),
             host.flush.eq(run.flush),

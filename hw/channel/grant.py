@@ -17,15 +17,25 @@ TURN = 4096
 
 
 class RunPartsSignature(wiring.Signature):
-    """What a run needs of its channel, from the run's side; members as in `RunState`."""
+    """What a run needs of its channel, from the run's side; members as in `RunState`.
+
+    Members
+    -------
+    follows : Out(1)
+        What starts is behind other runs that are under way.
+    fetching : In(1)
+        The list of the run that has started last is not all fetched.
+    """
 
     def __init__(self):
         super().__init__(
             {
                 "start": Out(1),
+                "follows": Out(1),
                 "halt": Out(1),
                 "flush": Out(1),
                 "quiet": In(1),
+                "fetching": In(1),
                 "oldest": In(stream.Signature(InFlight)),
                 "failure": In(Outcome),
                 "streamed": In(1),
@@ -35,7 +45,7 @@ class RunPartsSignature(wiring.Signature):
 
 
 class ChannelGrant(wiring.Component):
-    """Gives the channel to software's runs or to those of another owner, one run at a time.
+    """Gives the channel to software's runs, one at a time, or to those of another owner.
 
     Both take turns. The other owner has the channel after one run of software's at most. It may
     begin runs, which tend to be small, until `turn` cycles after that run; then, or as soon as it
@@ -43,7 +53,9 @@ class ChannelGrant(wiring.Component):
     a turn, so a cyclic list of software's keeps the channel until software stops it.
 
     A run of the other owner ends by Stop, by an error, by the withdrawal of its request, or by
-    `stop`, and only when nothing of it can touch memory any more.
+    `stop`, and only when nothing of it can touch memory any more. Up to `RUNS` may be under way at
+    once: the next one begins when all descriptors of those before are taken. It begins behind none
+    where software waits and the owner's turn is over.
 
     A run of software's that has failed breaks its pair for as long as software has not seen it.
     Where it had the pair flushed before an H2C run of the owner, it breaks it no more: what comes
@@ -90,6 +102,14 @@ class ChannelGrant(wiring.Component):
         m = Module()
         host, owner, parts = self.host, self.owner, self.parts
         oldest, end = parts.oldest.payload, owner.ended.payload
+        #: runs of the owner under way, and then those that have not ended by Stop
+        runs = Signal.like(owner.runs)
+        #: how the last one ends
+        outcome = Signal(Outcome)
+        descriptor = Signal()
+        aborted = Signal()
+        #: descriptors of the oldest one that have completed, with that of this cycle
+        count, counted = Signal.like(end.count), Signal.like(end.count)
         #: of both, software is served first, once the other owner's turn is over
         host_first = Signal(init=1)
         #: cycles of its turn that are left, above as many: the upper bit says that it lasts
@@ -125,6 +145,9 @@ class ChannelGrant(wiring.Component):
             host.failure.eq(parts.failure),
             host.streamed.eq(parts.streamed),
             owner.granted.eq(self.owned),
+            owner.runs.eq(runs),
+            counted.eq(count + (parts.oldest.ready & self.owned)),
+            end.count.eq(counted),
             self.word.valid.eq(owner.word.valid),
             self.word.payload.eq(owner.word.payload),
             owner.word.ready.eq(self.word.ready),
@@ -135,7 +158,7 @@ class ChannelGrant(wiring.Component):
                 softwares = self.waits & host_first & ~keeps
                 with m.If(owner.request & ~host.stream.running & ~softwares):
                     m.d.sync += host_first.eq(1)
-                    m.d.sync += broke.eq(host.stream.breaks)
+                    m.d.sync += [broke.eq(host.stream.breaks), runs.eq(1)]
                     m.next = "Granted"
             with m.State("Granted"):
                 m.d.comb += self.owned.eq(1)
@@ -143,41 +166,60 @@ class ChannelGrant(wiring.Component):
                     # Software may have the other channel that it needs.
                     m.d.sync += turn.eq(0)
                     m.next = "Host"
-                with m.Elif(owner.start & parts.stream.start_ok & ~self.stop):
+                with m.Else():
+                    m.d.comb += owner.ready.eq(parts.stream.start_ok & ~self.stop)
+                with m.If(owner.start & owner.ready):
                     m.d.comb += parts.start.eq(1)
-                    m.d.sync += end.eq(0)
+                    m.d.sync += [
+                        count.eq(0),
+                        outcome.eq(Outcome.OK),
+                        descriptor.eq(0),
+                        aborted.eq(0),
+                    ]
                     if not self._c2h:
                         m.d.sync += served.eq(broke | served)
                     m.next = "Run"
             with m.State("Run"):
                 m.d.comb += [self.owned.eq(1), owner.started.eq(1)]
+                m.d.sync += count.eq(counted)
                 with m.If(~owner.request | self.stop):
-                    m.d.sync += [flush.eq(1), end.aborted.eq(1)]
+                    m.d.sync += [flush.eq(1), aborted.eq(1)]
                     m.next = "End"
                 with m.Elif(parts.oldest.valid & (oldest.outcome == Outcome.OK)):
                     m.d.comb += parts.oldest.ready.eq(1)
-                    m.d.sync += end.count.eq(end.count + 1)
-                    with m.If(oldest.stop):
+                    with m.If(oldest.stop & (runs == 1)):
                         m.d.sync += flush.eq(1)
                         m.next = "End"
+                    with m.Elif(oldest.stop):
+                        m.d.comb += owner.ended.valid.eq(1)
+                        m.d.sync += [runs.eq(runs - 1), count.eq(0)]
                 with m.Elif(parts.oldest.valid | (parts.failure != Outcome.OK)):
                     m.d.sync += [
                         flush.eq(1),
-                        end.outcome.eq(Mux(parts.oldest.valid, oldest.outcome, parts.failure)),
-                        end.descriptor.eq(parts.oldest.valid & oldest.from_fetch),
+                        outcome.eq(Mux(parts.oldest.valid, oldest.outcome, parts.failure)),
+                        descriptor.eq(parts.oldest.valid & oldest.from_fetch),
                     ]
                     m.next = "End"
+                with m.Else():
+                    ready = parts.stream.start_ok & ~parts.fetching & ~runs.all()
+                    m.d.comb += owner.ready.eq(ready & ~(self.waits & ~lasts))
+                    with m.If(owner.start & owner.ready):
+                        m.d.comb += [parts.start.eq(1), parts.follows.eq(1)]
+                        m.d.sync += runs.eq(runs + 1)
             with m.State("End"):
+                good = ~aborted & (outcome == Outcome.OK)
                 m.d.comb += [
                     self.owned.eq(1),
                     owner.started.eq(1),
-                    parts.stream.breaks.eq(
-                        parts.streamed & (end.aborted | (end.outcome != Outcome.OK))
-                    ),
+                    end.outcome.eq(outcome),
+                    end.descriptor.eq(descriptor),
+                    end.aborted.eq(aborted),
+                    end.last.eq(1),
+                    parts.stream.breaks.eq(parts.streamed & ~good),
                 ]
                 with m.If(parts.quiet):
                     m.d.comb += owner.ended.valid.eq(1)
-                    m.d.sync += flush.eq(0)
+                    m.d.sync += [flush.eq(0), runs.eq(Mux(good, 0, runs))]
                     m.next = "Host"
         # The next run of software's may be given up meanwhile, for which the pair is flushed, too.
         m.d.sync += waited.eq(self.waits)

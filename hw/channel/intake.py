@@ -28,6 +28,8 @@ class DescriptorIntake(wiring.Component):
         The stream window decodes, too.
     doubtful : bool
         What of a run's list is not known may be for the stream.
+    overlaps : bool
+        A run may start while others are under way.
 
     Members
     -------
@@ -35,6 +37,10 @@ class DescriptorIntake(wiring.Component):
         As in `FetchSignature`.
     start : In(1)
         A run starts.
+    follows : In(1)
+        Others are under way before it, of which all descriptors were taken. An error of theirs then
+        counts, and so does the stream that they use, up to the end of the last one. Only if
+        `overlaps`.
     flush : In(1)
         Drop the descriptor and the span that is offered, enter no descriptor.
     entry : Out(stream of InFlight)
@@ -48,8 +54,11 @@ class DescriptorIntake(wiring.Component):
         A descriptor of this run uses the stream window, or one that has not come yet may.
     """
 
-    def __init__(self, *, ram_size: int, has_stream: bool, doubtful: bool = True):
+    def __init__(
+        self, *, ram_size: int, has_stream: bool, doubtful: bool = True, overlaps: bool = False
+    ):
         self._ram_size = ram_size
+        self._overlaps = overlaps
         self._has_stream = has_stream
         self._doubtful = has_stream and doubtful
         super().__init__(
@@ -57,6 +66,7 @@ class DescriptorIntake(wiring.Component):
                 "word": In(stream.Signature(DescriptorWord, always_ready=True)),
                 "wanted": Out(1),
                 "start": In(1),
+                **({"follows": In(1)} if overlaps else {}),
                 "flush": In(1),
                 "entry": Out(stream.Signature(InFlight)),
                 "span": Out(stream.Signature(Span)),
@@ -100,6 +110,11 @@ class DescriptorIntake(wiring.Component):
         #: a descriptor uses the stream; the one with Stop was taken, and so was all of the list
         streams, known = Signal(), Signal(init=not self._doubtful)
         outside = Signal()
+
+        def kept(known_of_runs):
+            """When another run starts."""
+            return known_of_runs & self.follows if self._overlaps else 0
+
         if self._has_stream:
             m.d.comb += to_stream.eq(span.card_address[STREAM_WINDOW_BIT])
         m.d.comb += [
@@ -116,7 +131,11 @@ class DescriptorIntake(wiring.Component):
         with m.If(self.span.ready):
             m.d.sync += self.span.valid.eq(0)
         with m.If(self.start):
-            m.d.sync += [streams.eq(0), known.eq(not self._doubtful), faulty.eq(0)]
+            m.d.sync += [
+                streams.eq(kept(streams)),
+                known.eq(not self._doubtful),
+                faulty.eq(kept(faulty)),
+            ]
         with m.If(last):
             m.d.sync += whole.eq(1)
         with m.If(self.entry.valid & self.entry.ready):

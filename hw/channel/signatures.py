@@ -11,6 +11,7 @@ from ..registers.bus import BusSignature
 from ..write.record_writer import RecordSignature
 
 __all__ = [
+    "RUNS",
     "STATUS_BITS",
     "ChannelHostSignature",
     "ChannelSettings",
@@ -22,6 +23,8 @@ __all__ = [
     "WritebackSignature",
 ]
 
+#: Runs of another owner than software's registers under way at most.
+RUNS = 7
 #: Bits of the registers Status, Control and Interrupt Enable that stand for events.
 STATUS_BITS = 24
 
@@ -61,6 +64,8 @@ class RunEnd(data.Struct):
     aborted: 1
     #: descriptors that have completed, modulo 2**16; not the one that failed
     count: 16
+    #: no other run is under way any more: those behind one that failed are aborted with it
+    last: 1
 
 
 class OwnerSignature(wiring.Signature):
@@ -68,33 +73,43 @@ class OwnerSignature(wiring.Signature):
 
         request ─▶ granted ─▶ [words] ─▶ start ─▶ started ─▶ ended ─▶ next request
 
+    While a run is under way others may begin behind it, whenever the channel is `ready`. They end
+    in order. The first that ends otherwise than by Stop is reported, and those behind it are
+    aborted.
+
     Nothing of these runs shows in the channel's registers, in the error capture, or as a writeback
     or interrupt. They take no credits, and the halt bits do not hold them back.
 
     Members
     -------
     request : Out(1)
-        A run is wanted. High until `ended`; low before withdraws the request or aborts the run. In
-        the cycle after `ended` it is the next request.
+        A run is wanted. High until the last one has `ended`; low before withdraws the request or
+        aborts all runs. In the cycle after that it is the next request.
     more : Out(1)
         Another request may follow soon: software's run that waits leaves the owner its turn.
     granted : In(1)
-        The channel is this owner's, until the cycle after `ended` or after the request was
-        withdrawn before the run has begun. An owner that is granted starts or withdraws within a
-        few cycles: software waits.
+        The channel is this owner's, until the cycle after the last run has `ended` or after the
+        request was withdrawn before a run has begun. An owner that is granted starts or withdraws
+        within a few cycles: software waits.
     word : Out(stream of PushedWord)
-        Descriptors to begin with, in `rows` from that of slot 0. Only from `granted` to `start`; of
-        one descriptor, the first word may come with `start`, if the others follow at once. Waits
-        while the host pushes.
+        Descriptors to begin with, in `rows` from that of slot 0. Only from `granted` to `start`,
+        and for a run behind another one from `ready` on; of one descriptor, the first word may come
+        with `start`, if the others follow at once. Waits while the host pushes.
+    ready : In(1)
+        A run can begin in this cycle: the channel's stream allows it, and if others are under way,
+        all of their lists are fetched. In the cycle after a start it is low.
     start : Out(1)
-        Begin the run as soon as the channel's stream allows; counts while `granted`.
+        Begin a run as soon as the channel is `ready`.
     address, adjacent, pushed : Out
-        As in `FetchSignature`. Stable from `start` until `ended`.
+        As in `FetchSignature`. Stable from `start` until `ended`, or until `ready`.
     started : In(1)
-        From the cycle after the run has begun to that of `ended`.
+        From the cycle after the first run has begun to that in which the last one has `ended`.
+    runs : In(range(RUNS + 1))
+        How many have begun and have not ended by Stop, those behind one with an error included;
+        from the grant on, and up to the next one. Until the first has begun, 1.
     ended : In(stream of RunEnd, always ready)
-        The run has ended, and nothing of it can touch memory any more. A soft reset ends runs
-        without it: then `granted` falls.
+        The oldest run has ended, and nothing of it can touch memory any more. A soft reset ends
+        runs without it: then `granted` falls.
     """
 
     def __init__(self):
@@ -105,11 +120,13 @@ class OwnerSignature(wiring.Signature):
                 "more": Out(1),
                 "granted": In(1),
                 "word": Out(stream.Signature(PushedWord)),
+                "ready": In(1),
                 "start": Out(1),
                 "address": Out(64),
                 "adjacent": Out(6),
                 "pushed": Out(Pushed),
                 "started": In(1),
+                "runs": In(range(RUNS + 1)),
                 "ended": In(stream.Signature(RunEnd, **always)),
             }
         )

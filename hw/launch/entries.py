@@ -40,7 +40,7 @@ class EntryStore(wiring.Component):
     Members
     -------
     queue, ticket : In
-        The queue that is served, and its oldest ticket.
+        The queue that is served, and its next ticket to be started.
     tail : In(TAIL_BITS)
         Its tail, if the oldest ticket was rung.
     found : Out(1), slot : Out(SLOT_BITS)

@@ -106,7 +106,6 @@ class LaunchQueues(wiring.Component):
                 tails.settings[queue].eq(table.settings[queue]),
                 work.settings[queue].eq(table.settings[queue]),
                 tails.head[queue].eq(work.head[queue]),
-                tails.ahead[queue].eq(work.ahead[queue]),
                 table.state[queue].eq(work.state[queue]),
                 entries.head[queue].eq(work.head[queue]),
             ]
@@ -118,12 +117,15 @@ class LaunchQueues(wiring.Component):
             m.d.comb += getattr(work, name).eq(getattr(sequencer, name))
         m.d.comb += [
             tails.load.eq(table.load),
+            work.place.eq(table.place),
+            table.slot.eq(work.slot),
             table.ignored.eq(tails.ignored),
             table.row.eq(sequencer.row),
             table.get.eq(sequencer.get),
             sequencer.here.eq(work.here),
             sequencer.idle.eq(work.idle),
-            sequencer.waits.eq(tails.waits),
+            tails.queue.eq(sequencer.queue),
+            tails.ticket.eq(work.here.ticket),
             sequencer.moved.eq(tails.moved),
             sequencer.load.eq(table.load),
             sequencer.word.eq(table.word),

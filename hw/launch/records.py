@@ -9,12 +9,15 @@ from amaranth.utils import exact_log2
 
 from peerdma import regs
 
+from ..channel.signatures import RUNS
+
 __all__ = [
     "CONTROL",
     "DOORBELL",
     "DOORBELL_ENTRY",
     "ENTRY_BYTES",
     "LEAST_BITS",
+    "PLACES",
     "QUEUE_COLUMN",
     "ROW_BITS",
     "SETTINGS",
@@ -46,6 +49,10 @@ DOORBELL_ENTRY = _layout(regs.DOORBELL_ENTRY_FIELDS)
 ENTRY_BYTES = regs.LAUNCH_ENTRY.itemsize
 #: Bits that a ring's mask has at least.
 LEAST_BITS = 3
+#: Places of a queue for what is kept of tickets: as many as are at work at most. A ticket has that
+#: of its number modulo as many.
+PLACES = regs.LAUNCH_PLACES
+assert PLACES == RUNS + 1
 SLOT_BITS = exact_log2(regs.LAUNCH_SLOTS)
 #: Bits of a row's number in the table, which has eight words of 64 bits for each slot.
 ROW_BITS = 3 + SLOT_BITS
@@ -73,15 +80,15 @@ class Read(enum.Enum, shape=2):
 
 
 class Phase(IntEnum):
-    """Where the next ticket of a queue is, up to the end of its run."""
+    """Where the next ticket of a queue is, up to the start of its run."""
 
-    #: waiting for its entry, or for a channel that another queue has; or its slot is looked up
+    #: waiting for its entry, or for a channel that another queue or a run has; or its slot is
+    #: looked up
     IDLE = 0
-    #: its channels are requested
+    #: its channels are requested, or it follows a run
     GRANT = 1
-    RUN = 2
     #: it is not started, and waits for the record of the ticket before
-    OVER = 3
+    OVER = 2
 
 
 def slot_row(slot: Value, word: Value | str) -> Value:

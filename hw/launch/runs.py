@@ -12,7 +12,7 @@ from amaranth.utils import exact_log2
 
 from peerdma import regs
 
-from ..channel.signatures import OwnerSignature
+from ..channel.signatures import RUNS, OwnerSignature
 from ..records import Outcome
 
 __all__ = ["DESCRIPTOR_WORDS", "STATUS_BITS", "Runs", "channels_of"]
@@ -38,7 +38,8 @@ def channels_of(control: View, h2c: int, c2h: int, pairs: int) -> tuple[Value, V
 class Runs(wiring.Component):
     """Requests channels for queues, hands descriptors to them, and keeps how their runs end.
 
-    A queue has channels for one ticket at a time, and no two queues have the same one.
+    A queue has channels for one ticket, or for several that have the same one; and no two queues
+    have the same channel. Runs end in the order of their tickets.
     When a run of a ticket ends otherwise than by Stop, its other one is aborted: the other half of
     a copy would wait for ever.
 
@@ -63,19 +64,24 @@ class Runs(wiring.Component):
         Tickets are at work, or entries are read: other requests may follow.
     used : Out(channels), taken : Out(channels)
         The channels of the queue; and those of any queue.
-    granted : Out(1)
-        All are granted.
+    granted, ready : Out(1)
+        All are granted; and could begin another run.
     left : Out(1)
         None is requested or granted any more.
+    ended : Out(1)
+        All runs of the oldest ticket that has begun have ended, or will not begin any more.
     status : Out(STATUS_BITS)
-        How the ticket ended: the first error in the order of the channels, else ABORTED if a run
+        How that one ended: the first error in the order of the channels, else ABORTED if a run
         was aborted or has not begun, else OK.
+    running : In(range(RUNS + 1)), next : In(1)
+        Tickets that have begun, from that one on; and the one after that is the oldest from the
+        next cycle on.
     target : In(channels)
         Which ones the following is for.
     push : In(1), number : In(range(DESCRIPTOR_WORDS)), word : In(64), pushed : Out(1)
         A word of the descriptor that they begin with, and its number, until it is `pushed`.
     start : In(1), started : Out(1)
-        Begin their run.
+        Begin their run, which happens in the cycle of `started`.
     """
 
     def __init__(self, queues: int, channels: int):
@@ -94,8 +100,12 @@ class Runs(wiring.Component):
                 "used": Out(channels),
                 "taken": Out(channels),
                 "granted": Out(1),
+                "ready": Out(1),
                 "left": Out(1),
+                "ended": Out(1),
                 "status": Out(STATUS_BITS),
+                "running": In(range(RUNS + 1)),
+                "next": In(1),
                 "target": In(channels),
                 "push": In(1),
                 "number": In(exact_log2(DESCRIPTOR_WORDS)),
@@ -121,19 +131,22 @@ class Runs(wiring.Component):
 
         drops = [Mux(self.abort[queue], each, 0) for queue, each in enumerate(masks)]
         drops += [Mux(self.give_back, used & granted, 0), Mux(self.stop, used, 0)]
-        #: for each channel, whether a run was aborted or has not begun, and its error
-        aborted = Signal(channels)
-        m.d.comb += self.status.eq(Mux((aborted & used).any(), _STATUS.ABORTED, _STATUS.OK))
+        #: for each channel, whether the oldest run has ended by Stop; and the error of the one
+        #: behind those that have
+        good = Signal(channels)
+        m.d.comb += self.status.eq(Mux((~good & used).any(), _STATUS.ABORTED, _STATUS.OK))
         for number, owner in reversed(list(enumerate(owners))):
             end, outcome = owner.ended.payload, Signal(Outcome, name=f"outcome{number}")
-            with m.If(self.begin[number]):
-                m.d.sync += [outcome.eq(Outcome.OK), aborted[number].eq(1)]
-            with m.Elif(owner.ended.valid):
-                m.d.sync += [outcome.eq(end.outcome), aborted[number].eq(end.aborted)]
-            with m.If(used[number] & (outcome != Outcome.OK)):
-                m.d.comb += self.status.eq(outcome)
             broken = owner.ended.valid & ((end.outcome != Outcome.OK) | end.aborted)
-            drops.append(owner.ended.valid << number)
+            m.d.comb += good[number].eq(self.running > owner.runs)
+            # Those behind one with an error are aborted.
+            with m.If(self.next & used[number] & ~good[number]):
+                m.d.sync += outcome.eq(Outcome.OK)
+            with m.If(broken):
+                m.d.sync += outcome.eq(end.outcome)
+            with m.If(used[number] & ~good[number] & (outcome != Outcome.OK)):
+                m.d.comb += self.status.eq(outcome)
+            drops.append((owner.ended.valid & end.last) << number)
             drops += [Mux(broken & each[number], each, 0) for each in masks]
 
             placed, bank = owner.word.payload, self.number[0]
@@ -158,8 +171,10 @@ class Runs(wiring.Component):
             used.eq(mask),
             self.taken.eq(reduce(or_, masks)),
             self.granted.eq((granted & used) == used),
+            self.ready.eq((Cat(owner.ready for owner in owners) & used) == used),
             self.left.eq(((want | granted) & used) == 0),
+            self.ended.eq((used & ~good & (want | granted)) == 0),
             self.pushed.eq(self.push & (takes & self.target).any()),
-            self.started.eq((Cat(owner.started for owner in owners) & self.target).any()),
+            self.started.eq(Cat(owner.start & owner.ready for owner in owners).any()),
         ]
         return m

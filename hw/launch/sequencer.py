@@ -41,8 +41,11 @@ _END, _STATUS = regs.LaunchEnd, regs.LaunchStatus
 class Sequencer(wiring.Component):
     """Takes the tickets of all queues from their entries to their records.
 
-    Two tickets of a queue are at work at most: one up to the end of its run, and the one before,
-    whose run has ended without error, and which waits for its flush read or for what is written.
+    Of a queue's tickets at work one waits for its start, others run, and one, whose run has ended
+    without error, waits for its flush read or for what is written. Runs begin and end in order.
+    Several run only on one channel, and only if the slots of all allow it, and no other queue waits
+    for a channel.
+
     The queues take turns at what is shared: the look-up of a slot, the start of a run, the one read
     under way, and the record writer. While a ticket waits for a channel, a run, a read, or a write,
     another one goes on. After a run the other queues come first, so those that share a channel have
@@ -64,7 +67,7 @@ class Sequencer(wiring.Component):
         As at `hw.launch.work.QueueWork`.
     found, slot, upper, next, lacks
         As at `hw.launch.entries.EntryStore`.
-    waits, moved : In(queues)
+    moved : In(queues)
         As at `hw.launch.tails.Tails`.
     load : In(queues), get, row, word
         As at `hw.launch.table.LaunchTable`.
@@ -91,8 +94,10 @@ class Sequencer(wiring.Component):
         self._acts = Signal(name="acts")
         #: the ticket that was looked up last waits for a channel: records go before the next look
         self._blocked = Signal(name="blocked")
-        #: the run of the queue that is served has just ended: the others may have its channel first
-        self._yields = Signal(name="yields")
+        #: queues that wait for a channel which another one has
+        self._stalled = Signal(queues, name="stalled")
+        #: queues that had nothing to do when they were served, and had no doorbell since
+        self._rest = Signal(queues, name="rest")
         super().__init__(
             {
                 "queue": Out(range(queues)),
@@ -109,7 +114,6 @@ class Sequencer(wiring.Component):
                 "upper": In(16),
                 "next": In(16),
                 "lacks": In(1),
-                "waits": In(queues),
                 "moved": In(queues),
                 "load": In(queues),
                 "get": Out(1),
@@ -148,10 +152,13 @@ class Sequencer(wiring.Component):
             runs.abort.eq(self.disarmed),
             runs.word.eq(self.word),
             start.grants.eq(Cat(owner.granted for owner in self.owners)),
-            start.slot.eq(here.known.slot),
+            start.slot.eq(self.slot),
             start.pair.eq(here.known.pair),
+            start.follows.eq(here.known.running.any()),
+            runs.running.eq(here.known.running),
+            runs.next.eq(step.ended & ~step.unstarted),
         ]
-        for name in ("used", "granted", "pushed", "started"):
+        for name in ("used", "granted", "ready", "pushed", "started"):
             m.d.comb += getattr(start, name).eq(getattr(runs, name))
         for name in ("target", "number", "push", "start", "stop"):
             m.d.comb += getattr(runs, name).eq(getattr(start, name))
@@ -168,13 +175,18 @@ class Sequencer(wiring.Component):
             # An entry has its own place in a row; anything else comes into the first one.
             self.job.payload.place.offset.eq(Mux(fetches, within << align, 0)),
             completion.hold.eq(self.load.any()),
-            completion.has_done.eq(here.ending.has_done),
+            completion.has_done.eq(here.kept.has_done),
             completion.address.eq(address),
-            completion.record.eq(Cat(here.oldest, here.ending.upper, here.ending.status)),
+            completion.record.eq(Cat(here.oldest, here.kept.upper, here.ending.status)),
             step.counted.eq(completion.counted),
             step.lost.eq(completion.lost),
             step.finished.eq(completion.finished),
         ]
+        for queue, rests in enumerate(self._rest):
+            with m.If(now == queue):
+                m.d.sync += rests.eq(self.idle[queue] & ~here.waits)
+            with m.If(self.moved[queue]):
+                m.d.sync += rests.eq(0)
         with m.If(self.retired.valid):
             m.d.sync += self.under_way.eq(0)
 
@@ -198,8 +210,9 @@ class Sequencer(wiring.Component):
                 self._look_up(m)
             with m.State("Start"):
                 m.d.comb += [self.get.eq(1), start.active.eq(1), self.row.eq(start.row)]
-                with m.If(runs.started):
-                    self._move(m, Phase.RUN)
+                with m.If(start.begun):
+                    m.d.comb += step.starts.eq(1)
+                    self._move(m, Phase.IDLE)
                 with m.If(start.done):
                     m.next = "Look"
             with m.State("Complete"):
@@ -215,7 +228,7 @@ class Sequencer(wiring.Component):
 
     def _stay(self, m, state):
         """Go on with the queue that is served."""
-        m.d.sync += [self.queue.eq(self.queue), self._yields.eq(self._yields)]
+        m.d.sync += self.queue.eq(self.queue)
         m.next = state
 
     def _read(self, m, what):
@@ -229,23 +242,20 @@ class Sequencer(wiring.Component):
         return Mux(self.queue == self._queues - 1, 0, self.queue + 1)
 
     def _turn(self, m):
-        """Another queue in each cycle; whether all others rest.
+        """Another queue in each cycle.
 
-        A doorbell's comes next, but not right after a run, and while an entry is expected, and
-        nothing else is at work, its queue stays.
+        A doorbell's comes next, and while an entry is expected, and nothing else is at work, its
+        queue stays.
         """
         now = self.queue
         rung = Signal.like(now)
         for queue in range(self._queues):
             with m.If(self.moved[queue]):
                 m.d.comb += rung.eq(queue)
-        rests = self.idle & ~self.waits
-        others_rest = Cat((now == n) | rests[n] for n in range(self._queues)).all()
+        others_rest = Cat((now == n) | self._rest[n] for n in range(self._queues)).all()
         expected = self.under_way & (self.reading == Read.ENTRIES) & (self.reader == now)
-        m.d.sync += self._yields.eq(0)
         with m.If(~(expected & others_rest)):
-            m.d.sync += now.eq(Mux(self.moved.any() & ~self._yields, rung, self._following))
-        return others_rest
+            m.d.sync += now.eq(Mux(self.moved.any(), rung, self._following))
 
     def _look(self, m):
         """What can be done for the queue that is served; the row is what that needs first."""
@@ -253,72 +263,86 @@ class Sequencer(wiring.Component):
         runs, hold, ending = self._runs, self._clock[exact_log2(HOLD)], self.here.ending
         on = here.settings.armed
         going = on & (known.end == _END.NONE)
-        over = known.phase == Phase.OVER
+        runs_some, over = known.running.any(), known.phase == Phase.OVER
         unstarted = Mux(known.flushed, _STATUS.FLUSHED, _STATUS.SLOT)
         # The ticket before ends in what is left of the time.
         second, completer = self._completion.second, self.completer
         flushing = self.under_way & (self.reading == Read.FLUSH) & (self.reader == now)
         turn = ~self._completion.under_way & (~second | (completer == now))
-        ends = Signal()
-        others_rest = self._turn(m)
+        ends, leaves, ended = Signal(), Signal(), Signal()
+        #: another ticket may begin beside what runs
+        free = Signal()
+        others_stalled = (self._stalled & ~(1 << now)).any()
+        self._turn(m)
         m.d.comb += [
             ends.eq(ending.at_work & ~flushing & turn),
-            step.slot.eq(self.slot),
-            step.outcome.eq(Mux(over, unstarted, runs.status)),
-            step.upper.eq(self.upper),
+            leaves.eq((known.phase == Phase.GRANT) & runs.left),
+            free.eq(~runs_some | (known.overlaps & ~known.running.all() & ~runs.left)),
+            step.unstarted.eq(~runs_some),
+            step.outcome.eq(Mux(runs_some, runs.status, unstarted)),
+            ended.eq(
+                Mux(runs_some, runs.ended & ~(here.kept.flushes & self.under_way), over)
+                & ~ending.at_work
+                & ~leaves
+            ),
         ]
-        with m.Switch(known.phase):
-            with m.Case(Phase.IDLE):
-                m.d.comb += self.row.eq(queue_row(now, "shadow_lo"))
-                with m.If(here.waits):
-                    m.d.comb += self.row.eq(queue_row(now, "ring_lo"))
-                    with m.If(self.found):
-                        m.d.comb += self.row.eq(slot_row(self.slot, "control"))
-                with m.If(known.resuming):
-                    m.d.comb += step.resumes.eq(~ending.at_work)
-                with m.Elif(going & ~here.waits):
-                    with m.If(here.settings.polls & ~self.under_way & known.due):
-                        m.d.comb += step.paces.eq(1)
-                        self._read(m, Read.SHADOW)
-                with m.Elif(
-                    going & self.found & ~self._yields & ~(ends & (self._blocked | ending.has_done))
-                ):
-                    m.d.comb += [step.found.eq(1), self._acts.eq(1)]
-                    self._stay(m, "Look up")
-                with m.Elif(going & ~self.found & ~self.under_way & (~known.tried | known.due)):
-                    m.d.comb += [step.begins.eq(1), step.paces.eq(1)]
-                    with m.If(known.tried & (known.tries == READS)):
-                        m.d.comb += step.gives_up.eq(1)
-                    with m.Else():
-                        self._read(m, Read.ENTRIES)
-            with m.Case(Phase.GRANT):
-                m.d.comb += self.row.eq(slot_row(known.slot, "descriptor"))
-                with m.If(runs.granted):
-                    m.d.comb += self._acts.eq(1)
-                    self._stay(m, "Start")
-                with m.Elif(runs.left):
-                    self._move(m, Mux(on, Phase.IDLE, Phase.RUN))
-                    m.d.comb += runs.release.eq(on)
-                with m.Elif(known.pair & on):
-                    m.d.comb += [runs.again.eq(~hold), runs.give_back.eq(hold)]
-            with m.Case(Phase.RUN, Phase.OVER):
-                flushes = known.flushes & ~over
-                m.d.comb += self.row.eq(slot_row(known.slot, "flush_lo"))
-                with m.If(runs.left & ~ending.at_work & ~(flushes & self.under_way)):
-                    m.d.comb += [runs.release.eq(1), step.ended.eq(1), self._acts.eq(1)]
-                    self._move(m, Phase.IDLE)
-                    self._stay(m, "Look")
-                    with m.If(flushes):
-                        self._read(m, Read.FLUSH)
-                    m.d.sync += self._yields.eq(~others_rest)
-                with m.Elif(going & self.lacks & ~self.under_way & ~known.flushes):
-                    m.d.comb += [self.row.eq(queue_row(now, "ring_lo")), step.reads_ahead.eq(1)]
+        with m.If(leaves):
+            m.d.comb += runs.release.eq(~runs_some)
+            self._move(m, Phase.IDLE)
+        with m.Elif(ended):
+            m.d.comb += [self.row.eq(slot_row(here.kept.slot, "flush_lo")), step.ended.eq(1)]
+            last = known.running[1:] == 0
+            m.d.comb += [self._acts.eq(1), runs.release.eq(runs.left & last)]
+            self._stay(m, "Look")
+            with m.If(runs_some & here.kept.flushes):
+                self._read(m, Read.FLUSH)
+            with m.If(~runs_some):
+                self._move(m, Phase.IDLE)
+        with m.Elif((known.phase == Phase.IDLE) & runs_some):
+            with m.If(going & self.lacks & ~self.under_way & ~known.flushes):
+                m.d.comb += [self.row.eq(queue_row(now, "ring_lo")), step.reads_ahead.eq(1)]
+                self._read(m, Read.ENTRIES)
+            with m.Elif(going & here.waits & self.found & free & ~others_stalled & ~known.failed):
+                m.d.comb += [self.row.eq(slot_row(self.slot, "control")), step.found.eq(1)]
+                m.d.comb += self._acts.eq(1)
+                self._stay(m, "Look up")
+        with m.Elif(known.phase == Phase.IDLE):
+            m.d.comb += self.row.eq(queue_row(now, "shadow_lo"))
+            with m.If(here.waits):
+                m.d.comb += self.row.eq(queue_row(now, "ring_lo"))
+                with m.If(self.found):
+                    m.d.comb += self.row.eq(slot_row(self.slot, "control"))
+            with m.If(known.resuming):
+                m.d.comb += step.resumes.eq(~ending.at_work)
+            with m.Elif(going & ~here.waits):
+                with m.If(here.settings.polls & ~self.under_way & known.due):
+                    m.d.comb += step.paces.eq(1)
+                    self._read(m, Read.SHADOW)
+            with m.Elif(going & self.found & others_stalled):
+                # The other one's turn comes first, if it still waits.
+                with m.If(~ends):
+                    m.d.sync += [self._stalled.eq(0), self.queue.eq(self._following)]
+            with m.Elif(going & self.found & ~(ends & (self._blocked | here.kept.has_done))):
+                m.d.comb += [step.found.eq(1), self._acts.eq(1)]
+                self._stay(m, "Look up")
+            with m.Elif(going & ~self.found & ~self.under_way & (~known.tried | known.due)):
+                m.d.comb += [step.begins.eq(1), step.paces.eq(1)]
+                with m.If(known.tried & (known.tries == READS)):
+                    m.d.comb += step.gives_up.eq(1)
+                with m.Else():
                     self._read(m, Read.ENTRIES)
+        with m.Elif(known.phase == Phase.GRANT):
+            m.d.comb += self.row.eq(slot_row(self.slot, "descriptor"))
+            with m.If(Mux(runs_some, runs.ready, runs.granted)):
+                m.d.comb += self._acts.eq(1)
+                self._stay(m, "Start")
+            with m.Elif(known.pair & on & ~runs_some):
+                m.d.comb += [runs.again.eq(~hold), runs.give_back.eq(hold)]
 
         with m.If(ends & ~self._acts):
             m.d.comb += self.row.eq(queue_row(now, "records_lo"))
             with m.If(second):
-                m.d.comb += self.row.eq(slot_row(ending.slot, "done_lo"))
+                m.d.comb += self.row.eq(slot_row(here.kept.slot, "done_lo"))
             m.d.sync += completer.eq(now)
             self._stay(m, "Complete")
 
@@ -328,18 +352,32 @@ class Sequencer(wiring.Component):
         channels, exists = channels_of(control, self._h2c, self._c2h, self._pairs)
         mine = control.valid & (control.queue == self.queue)
         m.d.comb += [
-            self.row.eq(slot_row(known.slot, "descriptor")),
+            self.row.eq(slot_row(self.slot, "descriptor")),
             step.looked_up.eq(1),
-            step.has_done.eq(control.done & mine),
+            step.kept.slot.eq(self.slot),
+            step.kept.upper.eq(self.upper),
+            step.kept.has_done.eq(control.done & mine),
+            step.kept.flushes.eq(control.flush),
             step.pair.eq(control.pair),
-            step.flushes.eq(control.flush),
         ]
+        #: it can run beside others that do, on the same channel
+        beside = (channels == runs.used) & control.overlap & ~control.pair & known.overlaps
+        runs_some, own = known.running.any(), 1 << self.queue
+        m.d.comb += step.overlaps.eq(control.overlap & ~control.pair & (beside | ~runs_some))
         m.next = "Look"
         m.d.sync += self._blocked.eq(0)
         with m.If(known.failed | ~mine | ~exists):
             self._move(m, Phase.OVER)
+        with m.Elif(runs_some):
+            with m.If(beside & ~runs.left):
+                self._move(m, Phase.GRANT)
+                m.next = "Start"
         with m.Elif((runs.taken & channels).any()):
-            m.d.sync += [self.queue.eq(self._following), self._blocked.eq(1)]
+            m.d.sync += [
+                self.queue.eq(self._following),
+                self._blocked.eq(1),
+                self._stalled.eq(self._stalled | own),
+            ]
         with m.Else():
             m.d.comb += runs.begin.eq(channels)
             self._move(m, Phase.GRANT)

@@ -18,8 +18,8 @@ GRANT_TIMEOUT, START_TIMEOUT = 3, 15
 class RunStart(wiring.Component):
     """Has the channels of a ticket begin, one after the other: a pair's H2C channel, then C2H's.
 
-    Not before all of them are granted. If that, or the start, does not come within some cycles, it
-    is given up: another queue's turn comes first.
+    Not before all of them are granted, or `ready` for a run behind others. If that, or the start,
+    does not come within some cycles, it is given up: another queue's turn comes first.
 
     Parameters
     ----------
@@ -30,7 +30,9 @@ class RunStart(wiring.Component):
     active : In(1), slot : In(SLOT_BITS), pair : In(1)
         High up to the last cycle: begin the channels of this slot; a pair's second one has the slot
         behind it.
-    used, granted, pushed, started : In, target, number, push, start, stop : Out
+    follows : In(1)
+        Others are under way, of the same single channel.
+    used, granted, ready, pushed, started : In, target, number, push, start, stop : Out
         As at `hw.launch.runs.Runs`.
     grants : In(h2c + c2h)
         The channels that are granted.
@@ -38,8 +40,8 @@ class RunStart(wiring.Component):
         The table's row with the word of the next cycle.
     flush : Out(pairs)
         Flush these pairs, of which both channels are granted.
-    done : Out(1)
-        This is the last cycle: all have begun, or it is given up.
+    done, begun : Out(1)
+        This is the last cycle: all have begun, or it is given up; and one has begun.
     """
 
     def __init__(self, *, h2c: int, c2h: int, pairs: int):
@@ -50,8 +52,10 @@ class RunStart(wiring.Component):
                 "active": In(1),
                 "slot": In(SLOT_BITS),
                 "pair": In(1),
+                "follows": In(1),
                 "used": In(channels),
                 "granted": In(1),
+                "ready": In(1),
                 "grants": In(channels),
                 "pushed": In(1),
                 "started": In(1),
@@ -63,6 +67,7 @@ class RunStart(wiring.Component):
                 "row": Out(ROW_BITS),
                 "flush": Out(pairs),
                 "done": Out(1),
+                "begun": Out(1),
             }
         )
 
@@ -74,24 +79,32 @@ class RunStart(wiring.Component):
         starts = Signal()
         cycles = Signal(range(START_TIMEOUT + 1))
         ready = Signal()
+        #: the run of this channel has begun, or does in this cycle
+        began = Signal()
+        begins = Signal()
         number, of_h2c = self.number, (1 << self._h2c) - 1
         side = Mux(half, ~of_h2c, of_h2c)
         m.d.comb += [
             self.target.eq(Mux(self.pair, self.used & side, self.used)),
-            ready.eq(Mux(half, (self.grants & self.target).any(), self.granted)),
+            ready.eq(Mux(self.follows, self.ready | began, self.granted)),
+            begins.eq(began | self.started),
+            self.begun.eq(self.done & (half | begins)),
         ]
-        m.d.sync += cycles.eq(cycles + 1)
+        with m.If(half):
+            m.d.comb += ready.eq((self.grants & self.target).any())
+        m.d.sync += [cycles.eq(cycles + 1), began.eq(begins)]
         with m.If(~self.active):
-            m.d.sync += [half.eq(0), starts.eq(0), number.eq(0), cycles.eq(0)]
+            m.d.sync += [half.eq(0), starts.eq(0), number.eq(0), cycles.eq(0), began.eq(0)]
         with m.Elif(~starts):
             of_slot = Cat(self.slot[0] | half, self.slot[1:])
             m.d.comb += self.row.eq(slot_row(of_slot, number + self.pushed))
+            flush = self.pair & ~half & self.granted
+            for index in range(self._pairs):
+                m.d.comb += self.flush[index].eq(flush & self.used[index])
             with m.If(ready):
                 # The pair of a copy has to be flushed first.
-                m.d.comb += [self.push.eq(1), self.start.eq(~self.pair)]
+                m.d.comb += [self.push.eq(1), self.start.eq(~self.pair & ~began)]
                 m.d.sync += [number.eq(number + self.pushed), cycles.eq(0)]
-                for index in range(self._pairs):
-                    m.d.comb += self.flush[index].eq(self.pair & ~half & self.used[index])
                 m.d.sync += starts.eq(self.pushed & (number == DESCRIPTOR_WORDS - 1))
             with m.Elif(cycles == GRANT_TIMEOUT):
                 m.d.comb += [self.stop.eq(half), self.done.eq(1)]
@@ -100,10 +113,10 @@ class RunStart(wiring.Component):
             m.d.comb += [
                 self.row.eq(slot_row(other, "descriptor")),
                 # What begins before the start is given up shows in time.
-                self.start.eq(cycles != START_TIMEOUT),
+                self.start.eq((cycles != START_TIMEOUT) & ~began),
             ]
-            with m.If(self.started & self.pair & ~half):
-                m.d.sync += [half.eq(1), starts.eq(0), cycles.eq(0)]
-            with m.Elif(self.started | (cycles == START_TIMEOUT)):
-                m.d.comb += [self.stop.eq(~self.started), self.done.eq(1)]
+            with m.If(begins & self.pair & ~half):
+                m.d.sync += [half.eq(1), starts.eq(0), cycles.eq(0), began.eq(0)]
+            with m.Elif(begins | (cycles == START_TIMEOUT)):
+                m.d.comb += [self.stop.eq(~begins), self.done.eq(1)]
         return m

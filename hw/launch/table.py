@@ -11,15 +11,17 @@ from amaranth.lib.wiring import In, Out
 from peerdma import regs
 
 from ..registers.bus import BusSignature
-from .records import QUEUE_COLUMN, ROW_BITS, SETTINGS, SLOT_BITS
+from .records import PLACES, QUEUE_COLUMN, ROW_BITS, SETTINGS, SLOT_BITS
 
 __all__ = ["LaunchTable"]
 
-_QUEUE = regs.LAUNCH_QUEUE
+_QUEUE, _TICKET = regs.LAUNCH_QUEUE, regs.LAUNCH_TICKET
 #: Bit of a word's address that is 1 for the queues and 0 for the slots; and the bits above it.
 _PAGE, _BASE = ROW_BITS, regs.LAUNCH_SLOT.base >> 4 + ROW_BITS
 assert regs.LAUNCH_SLOT.base >> 3 + _PAGE == 2 * _BASE
-assert _QUEUE.base >> 3 + _PAGE == 2 * _BASE + 1
+assert _QUEUE.base >> 3 + _PAGE == _TICKET.base >> 3 + _PAGE == 2 * _BASE + 1
+#: The address of a ticket's register ends with its place.
+assert _TICKET.stride == 8 and _TICKET.base % (8 * PLACES * regs.LAUNCH_QUEUES) == 0
 
 
 class LaunchTable(wiring.Component):
@@ -46,6 +48,8 @@ class LaunchTable(wiring.Component):
         High for the cycle of a write to `resume`.
     state : In(32), one for each queue; ignored : In(8)
         Registers of these names.
+    place : Out(range(PLACES * queues)), slot : In(SLOT_BITS)
+        What a ticket's register shows, in the same cycle.
     """
 
     def __init__(self, queues: int):
@@ -63,6 +67,8 @@ class LaunchTable(wiring.Component):
                 "resume": Out(queues),
                 "state": In(32).array(queues),
                 "ignored": In(8),
+                "place": Out(range(PLACES * queues)),
+                "slot": In(SLOT_BITS),
             }
         )
 
@@ -120,5 +126,9 @@ class LaunchTable(wiring.Component):
             states.append(kept := Signal(32, name=f"state{queue}"))
             this = asked & (read.address[3:ROW_BITS] == queue)
             m.d.sync += kept.eq(Mux(this, state, 0))
-        m.d.comb += read.data.eq(Cat(reduce(or_, states), ignored))
+        bits, slot = len(self.place), Signal.like(self.slot)
+        of_ticket = read.address[bits : _PAGE + 1] == (_TICKET.base >> 3) % (2 << _PAGE) >> bits
+        m.d.comb += self.place.eq(read.address)
+        m.d.sync += slot.eq(Mux(here(read) & of_ticket, self.slot, 0))
+        m.d.comb += read.data.eq(Cat(reduce(or_, [*states, slot]), ignored))
         return m

@@ -35,12 +35,13 @@ class Tails(wiring.Component):
     settings : In(SETTINGS), one for each queue
     load : In(queues)
         The head of these queues changes to any number, and the tail with it.
-    head : In(16), one for each queue; ahead : In(queues)
-        Lower half of the oldest ticket that has no record; and whether that ticket ends, so that
-        the next one can be started.
-    waits : Out(queues), tail : Out(TAIL_BITS), one for each queue
-        The tail is ahead of `head`, or by more than one if that is `ahead`; and its lower bits if
-        it is ahead. From the cycle after the doorbell.
+    head : In(16), one for each queue
+        Lower half of the oldest ticket that has no record.
+    queue : In(range(queues)), ticket : In(TAIL_BITS), waits : Out(1)
+        Lower bits of this queue's next ticket to be started; it was rung. From the cycle after the
+        doorbell.
+    tail : Out(TAIL_BITS), one for each queue
+        Lower bits of the tail, if that is ahead of `head`.
     moved, over : Out(queues)
         In the cycle of the doorbell: the tail moves; the tail was too far ahead, and stays.
     ignored : Out(8)
@@ -56,8 +57,9 @@ class Tails(wiring.Component):
                 "settings": In(SETTINGS).array(queues),
                 "load": In(queues),
                 "head": In(16).array(queues),
-                "ahead": In(queues),
-                "waits": Out(queues),
+                "queue": In(range(queues)),
+                "ticket": In(TAIL_BITS),
+                "waits": Out(1),
                 "tail": Out(TAIL_BITS).array(queues),
                 "moved": Out(queues),
                 "over": Out(queues),
@@ -98,10 +100,9 @@ class Tails(wiring.Component):
         counts = self.doorbell.valid & self.doorbell.payload.counts & ~ours
         with m.If(counts & ~self.ignored.all()):
             m.d.sync += self.ignored.eq(self.ignored + 1)
+        kept, at_head = Array(self.tail)[self.queue], Array(level)[self.queue]
+        m.d.comb += self.waits.eq(~at_head & (kept != self.ticket))
         for queue, each in enumerate(self.tail):
-            oldest = self.head[queue][:TAIL_BITS]
-            rung = (each - oldest)[:TAIL_BITS]
-            m.d.comb += self.waits[queue].eq(~level[queue] & (rung != self.ahead[queue]))
             with m.If(self.moved[queue]):
                 m.d.sync += [each.eq(word.tail), level[queue].eq(0)]
             with m.If(self.load[queue]):

@@ -1,29 +1,36 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What is known of each launch queue, of its next ticket, and of the one that ends."""
+"""What is known of each launch queue, and of its tickets: the next one, those that run, and the
+one that ends."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from peerdma import regs
 
+from ..channel.signatures import RUNS
 from ..records import Outcome, Retired
-from .records import SETTINGS, SLOT_BITS, STATE, Phase, Read
+from .records import PLACES, SETTINGS, SLOT_BITS, STATE, Phase, Read
 from .runs import STATUS_BITS
 
-__all__ = ["READS", "Ending", "Here", "Known", "QueueWork", "Step"]
+__all__ = ["READS", "Ending", "Here", "Kept", "Known", "QueueWork", "Step"]
 
 #: Reads for an entry, one after the other, before the queue ends.
 READS = 31
 
 _END, _STATUS = regs.LaunchEnd, regs.LaunchStatus
+_PLACE_BITS = exact_log2(PLACES)
 
 
 class Known(data.Struct):
-    """What is kept of a queue and its next ticket, up to the end of that one's run."""
+    """What is kept of a queue and its next ticket, up to the start of that one's run."""
 
     phase: Phase
-    slot: SLOT_BITS
+    #: tickets whose runs are under way, or have ended and were not looked at
+    running: range(RUNS + 1)
+    #: the ticket that was looked up last, and those that run, may overlap with others
+    overlaps: 1
     #: a `peerdma.regs.LaunchEnd`: why it takes no more tickets
     end: 3
     #: a `peerdma.regs.LaunchStatus`: of the first ticket that failed, or OK
@@ -36,8 +43,7 @@ class Known(data.Struct):
     tried: 1
     #: it may read the shadow tail, or the same entry again
     due: 1
-    #: of its slot: it has a done word, and is this queue's; it is a pair's; it has a flush read
-    has_done: 1
+    #: of its slot: it is a pair's; it has a flush read
     pair: 1
     flushes: 1
     #: an earlier ticket had failed when its slot was looked up
@@ -49,31 +55,39 @@ class Ending(data.Struct):
 
     #: there is one: it waits for its flush read, or what is written for it is not yet done
     at_work: 1
-    #: its record was taken
+    #: and its record was taken
     recorded: 1
-    slot: SLOT_BITS
-    has_done: 1
     #: a `peerdma.regs.LaunchStatus`
     status: STATUS_BITS
+
+
+class Kept(data.Struct):
+    """What is kept of each ticket from when its slot was looked up."""
+
+    slot: SLOT_BITS
     #: upper half of its number
     upper: 16
+    #: of its slot: it has a done word, and is this queue's; it has a flush read
+    has_done: 1
+    flushes: 1
 
 
 class Step(data.Struct):
     """What happens to the queue that is served, in a cycle."""
 
-    #: its entry was found, and names this slot
+    #: its entry was found
     found: 1
-    slot: SLOT_BITS
-    #: its slot is looked up; as in its control
+    #: its slot is looked up; as in its control, but that it does not overlap with what runs now
     looked_up: 1
-    has_done: 1
+    kept: Kept
+    overlaps: 1
     pair: 1
-    flushes: 1
-    #: its run has ended, or it has none, with this outcome: it ends; upper half of its number
+    #: its run has begun
+    starts: 1
+    #: the run of the oldest one has ended, or it has none, with this outcome: it ends
     ended: 1
+    unstarted: 1
     outcome: STATUS_BITS
-    upper: 16
     #: its ticket is in this phase next
     moves: 1
     phase: Phase
@@ -98,11 +112,13 @@ class Here(data.Struct):
     known: Known
     ending: Ending
     settings: SETTINGS
-    #: its oldest ticket that has no record; and the next one to end its run, or to be started,
-    #: which was rung if the queue `waits`
+    #: its oldest ticket that has no record; and the next one to be started, which was rung if the
+    #: queue `waits`
     oldest: 16
     ticket: 16
     waits: 1
+    #: of the oldest one at work
+    kept: Kept
 
 
 class QueueWork(wiring.Component):
@@ -123,7 +139,7 @@ class QueueWork(wiring.Component):
         The queue that completes a ticket.
     settings, armed, load, first, resume, state
         As at `hw.launch.table.LaunchTable`.
-    waits, moved, over, head, ahead
+    waits, moved, over, head
         As at `hw.launch.tails.Tails`.
     under_way : In(1), reading : In(Read), reader : In(range(queues))
         A read, what it reads, and for which queue.
@@ -133,6 +149,8 @@ class QueueWork(wiring.Component):
         Each queue may read once more.
     idle : Out(queues)
         Queues without a ticket at work.
+    place : In(range(PLACES * queues)), slot : Out(SLOT_BITS)
+        Slot of the ticket of this place, in the same cycle.
     known : Out(Known), ending : Out(Ending), arrays of queues
     """
 
@@ -150,17 +168,18 @@ class QueueWork(wiring.Component):
                 "first": In(16),
                 "resume": In(queues),
                 "state": Out(32).array(queues),
-                "waits": In(queues),
+                "waits": In(1),
                 "moved": In(queues),
                 "over": In(queues),
                 "head": Out(16).array(queues),
-                "ahead": Out(queues),
                 "under_way": In(1),
                 "reading": In(Read),
                 "reader": In(range(queues)),
                 "retired": In(stream.Signature(Retired, always_ready=True)),
                 "tick": In(1),
                 "idle": Out(queues),
+                "place": In(range(PLACES * queues)),
+                "slot": Out(SLOT_BITS),
                 "known": Out(Known).array(queues),
                 "ending": Out(Ending).array(queues),
             }
@@ -177,14 +196,31 @@ class QueueWork(wiring.Component):
                         here.ending.eq(self.ending[queue]),
                         here.settings.eq(self.settings[queue]),
                         here.oldest.eq(self.head[queue]),
-                        here.waits.eq(self.waits[queue]),
                     ]
-        ahead, following = Signal(), Signal(16)
+        ahead, running, following = Signal(), Signal(16), Signal(16)
         m.d.comb += [
+            here.waits.eq(self.waits),
             ahead.eq(here.ending.at_work & ~here.ending.recorded),
-            here.ticket.eq(here.oldest + ahead),
+            running.eq(here.oldest + ahead),
+            here.ticket.eq(running + here.known.running),
             # Behind the one whose record was taken
-            following.eq(Mux(self.load.any(), self.first, here.ticket)),
+            following.eq(Mux(self.load.any(), self.first, running)),
+        ]
+        # The oldest one at work may have its record.
+        m.submodules.tickets = tickets = memory.Memory(
+            shape=Kept, depth=PLACES * self._queues, init=[]
+        )
+        put, get = tickets.write_port(), tickets.read_port(domain="comb")
+        shown = tickets.read_port(domain="comb")
+        oldest = here.oldest - here.ending.recorded
+        m.d.comb += [
+            put.en.eq(step.looked_up),
+            put.addr.eq(Cat(here.ticket[:_PLACE_BITS], self.queue)),
+            put.data.eq(step.kept),
+            get.addr.eq(Cat(oldest[:_PLACE_BITS], self.queue)),
+            here.kept.eq(get.data),
+            shown.addr.eq(self.place),
+            self.slot.eq(shown.data.slot),
         ]
         outcome, flushing = self.retired.payload.outcome, self.reading == Read.FLUSH
         for queue, (known, ending) in enumerate(zip(self.known, self.ending, strict=True)):
@@ -195,28 +231,26 @@ class QueueWork(wiring.Component):
                 m.d.sync += self.head[queue].eq(following)
             with m.If(step.moves & served):
                 m.d.sync += known.phase.eq(step.phase)
-            with m.If(step.found & served):
-                m.d.sync += known.slot.eq(step.slot)
             with m.If(step.looked_up & served):
                 m.d.sync += [
-                    known.has_done.eq(step.has_done),
+                    known.overlaps.eq(step.overlaps),
                     known.pair.eq(step.pair),
-                    known.flushes.eq(step.flushes),
+                    known.flushes.eq(step.kept.flushes),
                     known.flushed.eq(known.failed),
                 ]
+            with m.If(step.starts & served):
+                m.d.sync += known.running.eq(known.running + 1)
+            with m.If(step.ended & ~step.unstarted & served):
+                m.d.sync += known.running.eq(known.running - 1)
             with m.If(step.ended & served):
                 m.d.sync += [
                     ending.at_work.eq(1),
-                    ending.recorded.eq(0),
-                    ending.slot.eq(known.slot),
-                    ending.has_done.eq(known.has_done),
                     ending.status.eq(step.outcome),
-                    ending.upper.eq(step.upper),
                 ]
             with m.If(step.counted & served):
                 m.d.sync += ending.recorded.eq(1)
             with m.If(step.finished & completes):
-                m.d.sync += ending.at_work.eq(0)
+                m.d.sync += [ending.at_work.eq(0), ending.recorded.eq(0)]
             failed_flush = failed_read & flushing
             with m.If(failed_flush & (ending.status == _STATUS.OK)):
                 m.d.sync += ending.status.eq(outcome)
@@ -254,17 +288,20 @@ class QueueWork(wiring.Component):
                 m.d.sync += [register.eq(0) for register in cleared]
 
             state = STATE(self.state[queue])
-            works = (known.phase != Phase.IDLE) | ending.at_work
+            waiting = known.phase != Phase.IDLE
+            looked_up = step.looked_up & served
+            works = waiting | known.running.any() | ending.at_work
             m.d.comb += [
-                self.ahead[queue].eq(ending.at_work & ~ending.recorded),
                 self.idle[queue].eq(~works),
                 state.status.eq(known.status),
                 state.failed.eq(known.failed),
-                state.busy.eq(works | (step.looked_up & served) | (self.under_way & reads)),
+                state.busy.eq(works | looked_up | (self.under_way & reads)),
                 state.armed.eq(self.settings[queue].armed),
                 state.end.eq(known.end),
-                state.slot.eq(known.slot),
+                state.place.eq(self.head[queue]),
+                state.recorded.eq(ending.recorded),
                 state.ending.eq(ending.at_work),
-                state.ending_slot.eq(ending.slot),
+                state.running.eq(known.running),
+                state.starting.eq(waiting | looked_up),
             ]
         return m

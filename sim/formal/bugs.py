@@ -114,8 +114,20 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "an aborted run of the owner breaks its pair",
             "hw/channel/grant.py",
-            "parts.streamed & (end.aborted | (end.outcome != Outcome.OK))",
-            "parts.streamed & (end.outcome != Outcome.OK)",
+            "parts.streamed & ~good",
+            "parts.streamed & (outcome != Outcome.OK)",
+        ),
+        Edit(
+            "a list begins when the one before is fetched",
+            "hw/channel/grant.py",
+            "parts.stream.start_ok & ~parts.fetching & ~runs.all()",
+            "parts.stream.start_ok & ~runs.all()",
+        ),
+        Edit(
+            "software's run waits for no run that begins when the owner's turn is over",
+            "hw/channel/grant.py",
+            "owner.ready.eq(ready & ~(self.waits & ~lasts))",
+            "owner.ready.eq(ready)",
         ),
     ],
     "ends": [
@@ -209,8 +221,8 @@ BUGS: dict[str, list[Edit]] = {
             ("a channel is of one queue", "(runs.taken & channels).any()", "0"),
             (
                 "a record waits for the end of all runs",
-                "with m.If(runs.left & ~ending.at_work & ~(flushes & self.under_way)):",
-                "with m.If(~ending.at_work & ~(flushes & self.under_way)):",
+                "runs.ended & ~(here.kept.flushes & self.under_way)",
+                "~(here.kept.flushes & self.under_way)",
             ),
             (
                 "a record waits for the flush read",
@@ -219,8 +231,8 @@ BUGS: dict[str, list[Edit]] = {
             ),
             (
                 "a ticket ends when the one before has ended",
-                "runs.left & ~ending.at_work & ~(flushes",
-                "runs.left & ~(flushes",
+                "                & ~ending.at_work\n                & ~leaves",
+                "                & ~leaves",
             ),
             (
                 "a queue writes its own done word",
@@ -236,8 +248,8 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a job is started once",
             "hw/launch/start.py",
-            "self.start.eq(cycles != START_TIMEOUT)",
-            "self.start.eq(1)",
+            "self.start.eq((cycles != START_TIMEOUT) & ~began)",
+            "self.start.eq(~began)",
         ),
         Edit(
             "a done word waits for its record",
@@ -247,11 +259,20 @@ BUGS: dict[str, list[Edit]] = {
         ),
         *_edits(
             "hw/launch/work.py",
-            ("a slot that ends is shown", "state.ending.eq(ending.at_work)", "state.ending.eq(0)"),
+            (
+                "a done word that is to come is shown",
+                "state.recorded.eq(ending.recorded)",
+                "state.recorded.eq(0)",
+            ),
+            (
+                "a ticket that ends is counted",
+                "state.ending.eq(ending.at_work)",
+                "state.ending.eq(ending.recorded)",
+            ),
             (
                 "a record has its own ticket's number",
-                "ending.upper.eq(step.upper)",
-                "ending.upper.eq(0)",
+                "here.kept.eq(get.data)",
+                "here.kept.eq(shown.data)",
             ),
         ),
     ],

@@ -29,14 +29,15 @@ class Doorbells(Property):
         queue = self.any(m, 1, "queue")
         settings = SETTINGS(Mux(queue, *(Value.cast(each) for each in reversed(block.settings))))
         head, kept = (Mux(queue, *reversed(each)) for each in (block.head, block.tail))
-        load, waits = block.load.bit_select(queue, 1), block.waits.bit_select(queue, 1)
+        load, served = block.load.bit_select(queue, 1), block.queue == queue
         #: of the tail, only the lower bits are kept
         tail = Signal(16)
-        ends = block.ahead.bit_select(queue, 1)
+        #: tickets without a record that have been started
+        started = (block.ticket - head)[:TAIL_BITS]
         level = Mux(queue, self.inside("level1"), self.inside("level0"))
         m.d.comb += [
             tail.eq(head + Mux(level, 0, (kept - head)[:TAIL_BITS])),
-            Assert(waits == (((tail - head)[:16]) != ends)),
+            Assert(~served | (block.waits == ((tail - head)[:16] != started))),
         ]
         completes, oldest = self.free(1, "completes"), Signal(16)
         first = self.free(16, "first")
@@ -71,7 +72,7 @@ class Doorbells(Property):
             Assert(block.over.bit_select(queue, 1) == over),
         ]
         following = Mux(load, first, Mux(moves, bell.word.tail, tail))
-        m.d.comb += Assume(~ends | (head != self.past(m, following)))
+        m.d.comb += Assume(~served | (started <= (self.past(m, following) - head)[:16]))
         ignored = block.doorbell.valid & bell.counts & (bell.queue == queue) & ~rung
         counted = self.past(m, block.ignored + (ignored & (block.ignored != 255)))
         m.d.comb += [

@@ -11,7 +11,7 @@ from amaranth.hdl import Assert, Assume
 from amaranth.utils import exact_log2
 
 from hw.launch.entries import BURST, GROUP, EntryStore
-from hw.launch.records import ENTRY_BYTES
+from hw.launch.records import ENTRY_BYTES, PLACES
 
 from .property import Property
 
@@ -26,8 +26,8 @@ class Entries(Property):
     overwritten before its ticket is done. Followed are any queue and any ticket. Assumed: one read
     at a time, which begins when an entry is lacking, brings its entries in order, each once, and
     none across the end of a group; a doorbell that brings an entry moves the tail to behind it, and
-    forward; tickets are done in order, and the oldest without a record is that one or the one
-    before; a queue is set when none of its entries are read.
+    forward; tickets are started in order, and the oldest without a record is the next one to be
+    started, or one of the eight before; a queue is set when none of its entries are read.
     """
 
     WIDTH = 256
@@ -50,13 +50,14 @@ class Entries(Property):
         # The tickets: their tail moves by doorbells, and they are done one after the other.
         done, moves, more = self.free(1, "done"), self.free(1, "moves"), self.free(8, "more")
         head = Mux(queue, block.head[1], block.head[0])
-        popped, there = Signal(), (fetched - oldest)[:16]
+        #: how many were started since the queue was set, if not more
+        popped, there = Signal(range(PLACES + 1)), (fetched - oldest)[:16]
         rings = block.brings & (block.rung == queue)
         to = Mux(rings | moves, tail + more, tail)[:16]
         m.d.comb += [
             Assume(~(block.queue == queue) | (block.ticket == oldest)),
             Assume(~(block.queue == queue) | (block.tail == tail[: len(block.tail)])),
-            Assume((head == oldest) | (popped & (head == (oldest - 1)[:16]))),
+            Assume((oldest - head)[:16] <= popped),
             Assume(~done | ((there != 0) & (oldest != tail))),
             Assume((to - head)[:16] <= 256),
             Assume(~rings | ((more != 0) & (block.last == to[: len(block.last)]))),
@@ -126,7 +127,7 @@ class Entries(Property):
         with m.Else():
             m.d.sync += [
                 oldest.eq(oldest + done),
-                popped.eq(popped | done),
+                popped.eq(Mux(popped == PLACES, PLACES, popped + done)),
                 tail.eq(to),
                 fetched.eq(fetched + reduce(add, comes)),
             ]
@@ -161,6 +162,6 @@ class Entries(Property):
             m,
             counts[-1] & (fetched[:within] == 3),
             counts[1] & ~counts[2] & (count == self.COLUMNS),
-            found & is_there & (one[:within] == 2) & popped,
+            found & is_there & (one[:within] == 2) & (popped == 2),
             with_bell & (there > 1),
         )

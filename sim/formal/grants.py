@@ -5,6 +5,7 @@ from amaranth import *
 from amaranth.hdl import Assert, Assume
 
 from hw.channel.grant import ChannelGrant
+from hw.channel.signatures import RUNS
 from hw.records import Outcome
 
 from .property import Property
@@ -19,11 +20,13 @@ class Grants(Property):
     begins in the other owner's turn.
 
     Nothing of software's runs reaches the channel's parts while the other owner has them, and the
-    other way round; a run of the owner ends once, when it is drained. Assumed is that runs end:
-    each of software's within some cycles of its start, each of the owner's within as many of its
-    own, and as many more until the channel is drained; that nobody is kept from a start for
-    longer; and that an owner which is granted starts, or withdraws, within as many, and withdraws
-    in the cycle after it took a start back.
+    other way round; each run of the owner ends once, in order, and the last one when the channel is
+    drained. One begins behind others only when their lists are fetched and none has failed, and not
+    while software waits and the owner's turn is over. Assumed is that runs end: each of software's
+    within some cycles of its start, the owner's within as many of the start of the last one, and as
+    many more until the channel is drained; that nobody is kept from a start for longer; and that an
+    owner which is granted starts, or withdraws, within as many, and withdraws in the cycle after it
+    took a start back.
     """
 
     #: each of these numbers of cycles
@@ -64,14 +67,22 @@ class Grants(Property):
             bounded(owner.granted & ~owner.started & ~owner.start & owner.request),
             # Runs end.
             bounded(running),
-            bounded(owner.started & ~parts.flush),
+            bounded(owner.started & ~parts.flush & ~parts.start),
             bounded(owner.started & parts.flush & ~parts.quiet),
             bounded(~clear),
         ]
         started, granted = owner.started, owner.granted
         # A run ends as it went: an end without an error has had all its descriptors.
         end, failed, whole = owner.ended.payload, Signal(), Signal()
+        good = (end.outcome == Outcome.OK) & ~end.aborted
+        leaves, ended = owner.ended.valid & ~end.last, self.past(m, owner.ended.valid & end.last)
+        #: nothing has failed that is to be reported
+        fine = Signal()
         mine = parts.start & ~host.start
+        #: runs of the owner under way; one ends well in this cycle
+        under_way, retires = Signal(range(RUNS + 1)), Signal()
+        m.d.comb += retires.eq(parts.oldest.ready & oldest.stop & started & ~parts.flush)
+        m.d.sync += under_way.eq(Mux(owner.ended.valid & end.last, 0, under_way + mine - leaves))
         #: software's failed run broke the pair before the grant; a run of the owner's came behind
         before, behind = Signal(), Signal()
         #: the owner has had a run since software's last one
@@ -86,8 +97,13 @@ class Grants(Property):
         m.d.comb += [
             Assert(~(running & granted)),
             Assert(~(host.start & granted)),
-            Assert(~mine | (granted & owner.request & ~started)),
-            Assert(~parts.start | (parts.stream.start_ok & ~running & ~started)),
+            Assert(~mine | (granted & owner.request & (started == parts.follows))),
+            Assert(~mine | (owner.start & owner.ready)),
+            Assert(~(owner.start & owner.ready) | mine),
+            Assert(~parts.start | (parts.stream.start_ok & ~running)),
+            Assert(~parts.follows | (mine & ~parts.fetching & ~parts.flush & (under_way != RUNS))),
+            Assert(~parts.follows | ~(parts.oldest.valid | (parts.failure != Outcome.OK))),
+            Assert(~parts.follows | ~block.waits | self.inside("turn")[-1]),
             Assert(~started | granted),
             Assert(block.owned == granted),
             Assert(~granted | ~host.oldest.valid),
@@ -97,23 +113,31 @@ class Grants(Property):
             # The pair breaks by whoever has the channel; a run of the owner that is not whole does.
             Assert(~parts.stream.breaks | Mux(granted, started & parts.flush, host.stream.breaks)),
             Assert(granted | (parts.stream.breaks == (host.stream.breaks & ~behind))),
-            Assert(~owner.ended.valid | (parts.stream.breaks == (parts.streamed & ~whole))),
-            Assert(~owner.ended.valid | (started & parts.flush & parts.quiet)),
+            Assert(~owner.ended.valid | (parts.stream.breaks == (parts.streamed & ~good))),
+            Assert(~owner.ended.valid | started),
+            Assert(~(owner.ended.valid & end.last) | (parts.flush & parts.quiet)),
+            Assert(leaves == (retires & (under_way != 1))),
+            Assert((under_way != 0) == started),
+            # Behind the last one, those that have not ended by Stop are shown for as long.
+            Assert(~started | (owner.runs == under_way)),
+            Assert(granted | ended | (owner.runs == self.past(m, owner.runs))),
+            Assert(~ended | (owner.runs == Mux(self.past(m, good), 0, self.past(m, under_way)))),
             Assert(self.waiting(m, owner.request & ~granted, self.GRANTED + 1) <= self.GRANTED),
             Assert(self.waiting(m, block.waits, self.STARTED + 1) <= self.STARTED),
         ]
         with m.If(mine):
             m.d.sync += [failed.eq(0), whole.eq(0)]
         with m.If(started & ~parts.flush):
-            with m.If(parts.oldest.ready & oldest.stop):
-                m.d.sync += whole.eq(1)
+            with m.If(retires):
+                m.d.sync += whole.eq(under_way == 1)
             with m.Elif(~parts.oldest.ready & (parts.oldest.valid | (parts.failure != Outcome.OK))):
                 m.d.sync += failed.eq(owner.request & ~block.stop)
-        good = (end.outcome == Outcome.OK) & ~end.aborted
         m.d.comb += [
-            Assert(~owner.ended.valid | (good == whole)),
+            Assert(~owner.ended.valid | (good == (whole | ~end.last))),
             Assert(~owner.ended.valid | ((end.outcome != Outcome.OK) == failed)),
+            fine.eq((self.inside("outcome") == Outcome.OK) & ~self.inside("aborted")),
             # What is inside.
+            Assert(~(granted & ~started) | (owner.runs == 1)),
             Assert(self.inside.state("")),
             Assert(self.inside.state("", "Run", "End") == started),
             Assert(self.inside.state("", "Host") == ~granted),
@@ -121,7 +145,7 @@ class Grants(Property):
             Assert(self.inside("served") == behind),
             Assert(~granted | (self.inside("broke") == before)),
             Assert(self.inside("flush") == self.inside.state("", "End")),
-            Assert(~self.inside.state("", "Run") | (good & ~whole & ~failed)),
+            Assert(~self.inside.state("", "Run") | (fine & ~whole & ~failed)),
             Assert(~self.inside.state("", "End") | (good == whole)),
             Assert(~self.inside.state("", "End") | ((end.outcome != Outcome.OK) == failed)),
         ]
@@ -135,5 +159,7 @@ class Grants(Property):
             host.start & self.past(m, granted),
             host.start & owner.more & self.inside("turn").any(),
             mine & block.waits & again,
+            parts.follows & block.waits,
+            leaves & (under_way == 3),
             ~granted & behind & host.stream.breaks,
         )

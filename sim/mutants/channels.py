@@ -225,9 +225,46 @@ ROWS = [
         "test_launch.py::test_tickets_go_in_one_turn_beside_softwares_runs",
     ),
     (
+        "a run of the owner begins before the list of the one before is fetched",
+        "channel/grant.py",
+        "parts.stream.start_ok & ~parts.fetching & ~runs.all()",
+        "parts.stream.start_ok & ~runs.all()",
+        "channel/test_grant.py::test_runs_of_the_owner_overlap_and_end_in_order",
+    ),
+    (
+        "the owner begins more runs than are counted",
+        "channel/grant.py",
+        "parts.stream.start_ok & ~parts.fetching & ~runs.all()",
+        "parts.stream.start_ok & ~parts.fetching",
+        "channel/test_grant.py::test_runs_of_the_owner_overlap_and_end_in_order",
+    ),
+    (
+        "the owner's runs follow each other while software waits",
+        "channel/grant.py",
+        "owner.ready.eq(ready & ~(self.waits & ~lasts))",
+        "owner.ready.eq(ready)",
+        "channel/test_grant.py"
+        "::test_no_run_begins_behind_another_where_software_waits_and_the_turn_is_over",
+    ),
+    (
+        "a run begins behind a descriptor with an error",
+        "channel/intake.py",
+        "faulty.eq(kept(faulty))",
+        "faulty.eq(0)",
+        "channel/test_grant.py::test_a_run_that_fails_aborts_those_behind_it",
+    ),
+    (
+        "bytes of an earlier run of those that overlap stay in the pair",
+        "channel/intake.py",
+        "streams.eq(kept(streams))",
+        "streams.eq(0)",
+        "channel/test_grant.py"
+        "::test_the_pair_is_flushed_where_an_earlier_run_of_those_that_overlap_used_it",
+    ),
+    (
         "a broken copy of the owner's stays in the pair",
         "channel/grant.py",
-        "parts.streamed & (end.aborted | (end.outcome != Outcome.OK))",
+        "parts.streamed & ~good",
         "0",
         "channel/test_grant.py::test_the_pair_is_flushed_where_a_run_that_used_it_failed",
     ),

@@ -95,8 +95,8 @@ ROWS = [
     (
         "a queue keeps the channel that another one waits for",
         "launch/sequencer.py",
-        "self._yields.eq(~others_rest)",
-        "self._yields.eq(0)",
+        "with m.Elif(going & self.found & others_stalled):",
+        "with m.Elif(0):",
         "launch/test_queues.py::test_queues_that_share_a_channel_have_it_in_turn",
     ),
     (
@@ -160,15 +160,15 @@ ROWS = [
     (
         "the done word of another queue's slot is written",
         "launch/sequencer.py",
-        "step.has_done.eq(control.done & mine)",
-        "step.has_done.eq(control.done)",
+        "step.kept.has_done.eq(control.done & mine)",
+        "step.kept.has_done.eq(control.done)",
         "test_launch_ends.py::test_errors_drain_until_software_resumes",
     ),
     # The order of what is written
     (
         "the flush read is left out",
         "launch/sequencer.py",
-        "with m.If(flushes):",
+        "with m.If(runs_some & here.kept.flushes):",
         "with m.If(0):",
         "test_launch.py::test_a_record_does_not_overtake_data_that_a_flush_read_pushes",
     ),
@@ -182,8 +182,8 @@ ROWS = [
     (
         "a flush read does not wait for the end of the run",
         "launch/sequencer.py",
-        "with m.If(runs.left & ~ending.at_work & ~(flushes & self.under_way)):",
-        "with m.If((runs.left | flushes) & ~ending.at_work & ~(flushes & self.under_way)):",
+        "runs.ended & ~(here.kept.flushes & self.under_way)",
+        "(runs.ended | here.kept.flushes) & ~(here.kept.flushes & self.under_way)",
         "launch/test_queues.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
     ),
     (
@@ -196,44 +196,105 @@ ROWS = [
     (
         "a queue is not busy before its record is out",
         "launch/work.py",
-        "works = (known.phase != Phase.IDLE) | ending.at_work",
-        "works = known.phase != Phase.IDLE",
+        "works = waiting | known.running.any() | ending.at_work",
+        "works = waiting | known.running.any()",
         "launch/test_queues.py::test_a_queue_is_busy_until_the_last_of_its_writes",
     ),
     # Two tickets at work
     (
-        "the slot of a ticket that ends is not shown",
+        "a ticket that ends is not counted",
         "launch/work.py",
         "state.ending.eq(ending.at_work)",
-        "state.ending.eq(0)",
+        "state.ending.eq(ending.recorded)",
         "launch/test_queues.py::test_the_next_ticket_runs_while_one_waits_for_its_flush_read",
+    ),
+    (
+        "a done word that is to come is not shown",
+        "launch/work.py",
+        "state.recorded.eq(ending.recorded)",
+        "state.recorded.eq(0)",
+        "launch/test_work.py"
+        "::test_tickets_that_run_and_the_one_that_ends_are_counted_up_to_their_last_write",
+    ),
+    (
+        "a ticket has the done word that the next one asks for",
+        "launch/work.py",
+        "here.kept.eq(get.data)",
+        "here.kept.eq(step.kept)",
+        "launch/test_work.py"
+        "::test_tickets_that_run_and_the_one_that_ends_are_counted_up_to_their_last_write",
+    ),
+    # Runs that overlap
+    (
+        "a run overlaps with others though its slot does not allow it",
+        "launch/sequencer.py",
+        "beside = (channels == runs.used) & control.overlap",
+        "beside = (channels == runs.used)",
+        "launch/test_queues.py::test_a_run_overlaps_only_with_those_that_may",
+    ),
+    (
+        "a run overlaps with one whose slot does not allow it",
+        "launch/sequencer.py",
+        "step.overlaps.eq(control.overlap & ~control.pair & (beside | ~runs_some))",
+        "step.overlaps.eq(beside | ~runs_some)",
+        "launch/test_queues.py::test_a_run_overlaps_only_with_those_that_may",
+    ),
+    (
+        "runs of both directions overlap",
+        "launch/sequencer.py",
+        "beside = (channels == runs.used) &",
+        "beside =",
+        "launch/test_queues.py::test_runs_that_may_overlap_do_so_on_one_channel_and_end_in_order",
+    ),
+    (
+        "the channel is forgotten while the end of a run was not looked at",
+        "launch/sequencer.py",
+        "runs.release.eq(runs.left & last)",
+        "runs.release.eq(runs.left)",
+        "launch/test_queues.py::test_runs_that_may_overlap_do_so_on_one_channel_and_end_in_order",
+    ),
+    (
+        "runs that are aborted behind one that fails have its error",
+        "launch/runs.py",
+        "with m.If(self.next & used[number] & ~good[number]):",
+        "with m.If(0):",
+        "launch/test_queues.py"
+        "::test_runs_behind_one_that_fails_are_aborted_and_later_ones_not_started",
+    ),
+    (
+        "runs overlap while another queue waits for their channel",
+        "launch/sequencer.py",
+        "free & ~others_stalled & ~known.failed",
+        "free & ~known.failed",
+        "launch/test_queues.py"
+        "::test_runs_that_overlap_leave_their_channel_to_a_queue_that_waits_for_it",
     ),
     (
         "a ticket does not wait until the one before has ended",
         "launch/sequencer.py",
-        "runs.left & ~ending.at_work & ~(flushes",
-        "runs.left & ~(flushes",
+        "                & ~ending.at_work\n                & ~leaves",
+        "                & ~leaves",
         "launch/test_queues.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
     ),
     (
         "no ticket runs while one ends",
         "launch/sequencer.py",
-        "self.found & ~self._yields & ~(ends & (self._blocked | ending.has_done))",
-        "self.found & ~self._yields & ~ending.at_work",
+        "going & self.found & ~(ends & (self._blocked | here.kept.has_done))",
+        "going & self.found & ~ending.at_work",
         "launch/test_queues.py::test_the_next_ticket_runs_while_one_waits_for_its_flush_read",
     ),
     (
         "a done word waits until the next ticket was looked up",
         "launch/sequencer.py",
-        "(self._blocked | ending.has_done)",
+        "(self._blocked | here.kept.has_done)",
         "self._blocked",
         "test_launch.py::test_cycles_from_one_record_to_the_next",
     ),
     (
         "a ticket that waits for a channel keeps the one before from its record",
         "launch/sequencer.py",
-        "self.found & ~self._yields & ~(ends & (self._blocked | ending.has_done))",
-        "self.found & ~self._yields",
+        "going & self.found & ~(ends & (self._blocked | here.kept.has_done))",
+        "going & self.found",
         "launch/test_queues.py"
         "::test_a_ticket_that_waits_for_a_channel_lets_the_one_before_have_its_record",
     ),
@@ -254,8 +315,8 @@ ROWS = [
     (
         "the next ticket may be one that was not rung",
         "launch/tails.py",
-        "(rung != self.ahead[queue])",
-        "(rung != 0)",
+        "~at_head & (kept != self.ticket)",
+        "~at_head",
         "launch/test_tails.py::test_a_ticket_that_ends_is_not_the_next_one",
     ),
     # Errors
@@ -269,8 +330,8 @@ ROWS = [
     (
         "a ticket that is not started has no done word",
         "launch/sequencer.py",
-        "step.has_done.eq(control.done & mine)",
-        "step.has_done.eq(control.done & mine & ~known.failed)",
+        "step.kept.has_done.eq(control.done & mine)",
+        "step.kept.has_done.eq(control.done & mine & ~known.failed)",
         "launch/test_queues.py::test_errors_drain_and_the_first_one_stays",
     ),
     (
@@ -298,8 +359,8 @@ ROWS = [
     (
         "a start that is given up may come all the same",
         "launch/start.py",
-        "self.start.eq(cycles != START_TIMEOUT)",
-        "self.start.eq(1)",
+        "self.start.eq((cycles != START_TIMEOUT) & ~began)",
+        "self.start.eq(~began)",
         "launch/test_queues.py::test_a_job_runs_once_however_late_it_starts",
     ),
     (
@@ -312,7 +373,7 @@ ROWS = [
     (
         "a copy keeps its second channel after the run",
         "launch/runs.py",
-        "drops.append(owner.ended.valid << number)",
+        "drops.append((owner.ended.valid & end.last) << number)",
         "drops.append(Mux(number == 1, 0, owner.ended.valid << number))",
         "launch/test_queues.py::test_a_copy_gives_back_the_channel_that_somebody_else_needs",
     ),
@@ -326,7 +387,7 @@ ROWS = [
     (
         "a copy begins with what is left in the stream",
         "launch/start.py",
-        "self.flush[index].eq(self.pair & ~half & self.used[index])",
+        "self.flush[index].eq(flush & self.used[index])",
         "self.flush[index].eq(0)",
         "test_launch.py::test_copies_through_the_stream_beside_those_of_software",
     ),

@@ -59,15 +59,15 @@ ROWS = [
     (
         "a record passes data at a switch, for want of a flush read",
         "launch/sequencer.py",
-        "with m.If(flushes):",
+        "with m.If(runs_some & here.kept.flushes):",
         "with m.If(0):",
         _bench("bench_launch.records_behind_data"),
     ),
     (
         "a flush read does not wait for the data",
         "launch/sequencer.py",
-        "with m.If(runs.left & ~ending.at_work & ~(flushes & self.under_way)):",
-        "with m.If((runs.left | flushes) & ~ending.at_work & ~(flushes & self.under_way)):",
+        "Mux(runs_some, runs.ended &",
+        "Mux(runs_some, (runs.ended | here.kept.flushes) &",
         _bench("bench_launch.records_behind_data"),
     ),
     (

@@ -235,7 +235,7 @@ class LaunchRig(Rig):
             for number, dword in enumerate(table.view("<u4")):
                 at = LAUNCH_SLOT.address("descriptor", slot) + 4 * number
                 self.session.write32(regs.BAR_DMA[0], at, int(dword))
-        kinds = {"c2h": int(kind == "c2h"), "pair": int(pair)}
+        kinds = {"c2h": int(kind == "c2h"), "pair": int(pair), "overlap": int(kind == "h2c")}
         control = _value(LAUNCH_SLOT, valid=1, flush=int(flush), done=int(done), **kinds)
         self._write(
             LAUNCH_SLOT,

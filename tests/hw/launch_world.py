@@ -8,6 +8,7 @@ import random
 from collections import deque
 from contextlib import asynccontextmanager
 
+from hw.channel.signatures import RUNS
 from hw.launch.queues import LaunchQueues
 from hw.records import Outcome
 from peerdma import regs
@@ -20,6 +21,8 @@ __all__ = ["DONE", "FLUSH", "RINGS", "SHADOWS", "World"]
 #: Two queues: where their rings, records and shadow tails are.
 RINGS, RECORDS, SHADOWS = (0x10_0000, 0x11_0000), (0x20_0000, 0x21_0000), (0x30_0000, 0x30_0100)
 FLUSH, DONE = 0x40_0000, 0x50_0000
+#: Fields of a queue's state that add up to its tickets at work.
+AT_WORK = ("ending", "running", "starting")
 
 
 class World:
@@ -59,6 +62,8 @@ class World:
         Cycles that reads of these addresses take, at least.
     dropped : deque of bool
         Whether the next writes are lost; False when there is none left.
+    most : int
+        Runs that were under way on a channel at once, at most.
     writing : bool
         A write was taken and is not done.
     """
@@ -85,7 +90,7 @@ class World:
         self.delays = {}
         self.dropped = deque()
         self.writing = False
-        self.flushed = 0
+        self.flushed = self.most = self.cycle = 0
         self._driven = set()
 
     def run(self, *benches, background=(), cycles=100_000):
@@ -152,6 +157,17 @@ class World:
         async with self._driving(ctx, "read"):
             value = await bus_read(ctx, self.dut.bus, regs.LAUNCH_QUEUE.address("state", queue))
         return {field.name: field.get(value) for field in register.fields}
+
+    async def at_work(self, ctx, queue):
+        """The queue's state, and the slots of its tickets at work, from the oldest one on."""
+        state, slots = await self.state(ctx, queue), []
+        first = state["place"] - state["recorded"]
+        for place in range(first, first + sum(state[name] for name in AT_WORK)):
+            number = regs.LAUNCH_PLACES * queue + place % regs.LAUNCH_PLACES
+            async with self._driving(ctx, "read"):
+                address = regs.LAUNCH_TICKET.address("slot", number)
+                slots.append(await bus_read(ctx, self.dut.bus, address))
+        return state, slots
 
     # What a GPU does
 
@@ -296,50 +312,91 @@ class World:
                 words, first = 0, None
                 # A run may have begun before all words of its descriptor have come.
                 early, begun = not self.late and rng.randrange(2), False
-                while ctx.get(owner.request) and not (ctx.get(owner.start) and words == 4):
+                while ctx.get(owner.request) and not (
+                    (begun or ctx.get(owner.start)) and words == 4
+                ):
                     ctx.set(owner.started, begun)
+                    ctx.set(owner.ready, early and not begun)
                     ctx.set(owner.word.ready, ready := rng.randrange(8) > 0)
-                    _, _, valid, placed, start = await ctx.tick().sample(
-                        owner.word.valid, owner.word.payload, owner.start
+                    _, _, valid, placed, start, asked = await ctx.tick().sample(
+                        owner.word.valid, owner.word.payload, owner.start, owner.request
                     )
-                    begun = begun or (early and start)
+                    begun = begun or (early and start and asked)
                     if valid and ready:
                         assert placed.enable[words % 2] and not placed.enable[1 - words % 2]
                         assert placed.rows[words % 2] == words // 2
                         first = placed.data & 0xFFFF_FFFF if words == 0 else first
                         words += 1
+                ctx.set(owner.ready, 0)
                 if ctx.get(owner.request):
                     assert ctx.get(owner.pushed.whole)
                     for _ in range(self.late.popleft() if self.late else 0):
                         await ctx.tick()
                 if begun and not ctx.get(owner.request):
                     await self._end(ctx, owner, Outcome.OK, aborted=True)
-                elif begun or (ctx.get(owner.start) and ctx.get(owner.request)):
-                    await self._run(ctx, owner, number, first)
+                elif ctx.get(owner.request) and (begun or ctx.get(owner.start)):
+                    if not begun:
+                        ctx.set(owner.ready, 1)
+                        await ctx.tick()
+                        ctx.set(owner.ready, 0)
+                    await self._runs(ctx, owner, number, first)
                 ctx.set(owner.granted, 0)
                 await ctx.tick()
 
         return run
 
-    async def _run(self, ctx, owner, number, first):
-        await ctx.tick()
+    async def _runs(self, ctx, owner, number, first):
+        """A run that has begun, and those that begin behind it until there is none."""
+        rng, runs, words = self.rng, deque(), 4
+
+        def begin(dword):
+            self.log.append(("run", number, dword))
+            outcome = self.ends[number].popleft() if self.ends[number] else Outcome.OK
+            lasts = self.lasts.popleft() if self.lasts else rng.randrange(1, 60)
+            runs.append((dword, outcome, 10**9 if outcome is None else self.cycle + lasts))
+            self.most = max(self.most, len(runs))
+            ctx.set(owner.runs, len(runs))
+
         ctx.set(owner.started, 1)
-        self.log.append(("run", number, first))
-        outcome = self.ends[number].popleft() if self.ends[number] else Outcome.OK
-        aborted = True
-        lasts = self.lasts.popleft() if self.lasts else self.rng.randrange(1, 60)
-        for _ in range(10**9 if outcome is None else lasts):
-            await ctx.tick()
-            if not ctx.get(owner.request):
+        begin(first)
+        while True:
+            dword, outcome, until = runs[0]
+            ends = self.cycle >= until and (len(runs) > 1 or words == 4)
+            if ends and (len(runs) == 1 or outcome is not Outcome.OK):
                 break
-        else:
-            aborted = False
+            if ends:
+                runs.popleft()
+                self.log.append(("ended", number, dword))
+                ctx.set(owner.ended.payload, {"last": 0})
+            ready = not ends and words == 4 and len(runs) < RUNS and rng.randrange(4) > 0
+            takes = ready or (words < 4 and rng.randrange(8) > 0)
+            ctx.set(owner.ended.valid, ends)
+            ctx.set(owner.ready, ready)
+            ctx.set(owner.word.ready, takes)
+            _, _, request, start, valid, placed = await ctx.tick().sample(
+                owner.request, owner.start, owner.word.valid, owner.word.payload
+            )
+            ctx.set(owner.ended.valid, 0)
+            ctx.set(owner.runs, len(runs))
+            if not request:
+                outcome = None
+                break
+            if ready and start:
+                words = 0
+                begin(placed.data & 0xFFFF_FFFF)
+            if takes and valid:
+                assert placed.rows[words % 2] == words // 2
+                words += 1
+        ctx.set(owner.ready, 0)
+        aborted = outcome is None
         await self._end(ctx, owner, Outcome.OK if aborted else outcome, aborted)
-        self.log.append(("ended", number, first))
+        if outcome is Outcome.OK:
+            ctx.set(owner.runs, 0)
+        self.log += [("ended", number, dword) for dword, *_ in runs]
 
     @staticmethod
     async def _end(ctx, owner, outcome, aborted):
-        ctx.set(owner.ended.payload, {"outcome": outcome, "aborted": aborted})
+        ctx.set(owner.ended.payload, {"outcome": outcome, "aborted": aborted, "last": 1})
         ctx.set(owner.ended.valid, 1)
         await ctx.tick()
         ctx.set(owner.ended.valid, 0)
@@ -348,3 +405,4 @@ class World:
     async def _watch(self, ctx):
         async for _, _, flush in ctx.tick().sample(self.dut.flush):
             self.flushed += flush
+            self.cycle += 1

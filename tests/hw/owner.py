@@ -59,6 +59,13 @@ class Owner:
         await self._until(ctx, port.started, 1000)
         ctx.set(port.start, 0)
 
+    async def follow(self, ctx, cycles=1000):
+        """Start a run behind others that are under way, as soon as that is possible."""
+        ctx.set(self.port.start, 1)
+        await self._until(ctx, self.port.ready, cycles)
+        await ctx.tick()
+        ctx.set(self.port.start, 0)
+
     async def end(self, ctx, cycles=20_000, request=0):
         """Wait for the end of the run; from the cycle after it on, `request` is as given."""
         await self._until(ctx, self.port.ended.valid, cycles)

@@ -63,8 +63,8 @@ def test_a_doorbell_starts_a_job_and_a_record_and_a_done_word_follow():
         await ctx.tick().repeat(60)
         assert word(model, DONE + 4) == 1
         state = await queue.state(ctx)
-        idle = {"status": 0, "failed": 0, "busy": 0, "armed": 1, "end": 0, "slot": 63}
-        assert state == idle | {"ending": 0, "ending_slot": 63}
+        idle = {"status": 0, "failed": 0, "busy": 0, "armed": 1, "end": 0, "place": 2}
+        assert state == idle | {"recorded": 0, "ending": 0, "running": 0, "starting": 0}
         records = [each for each in model.writes if each[0] >= BASE + QUEUES[0] + 4096]
         assert records == [(BASE + QUEUES[0] + 4096 + 8 * n, 2, 0) for n in range(2)]
 
@@ -174,8 +174,8 @@ def test_queues_and_software_share_the_channels():
     assert {"host", 0, 1} <= set(order[: 2 * rounds]), "they did not run beside each other"
 
 
-@pytest.mark.parametrize(("done", "of_32"), [(False, 950), (True, 1056)])
-def test_cycles_from_one_record_to_the_next(done, of_32):
+@pytest.mark.parametrize(("done", "of_30"), [(False, 890), (True, 990)])
+def test_cycles_from_one_record_to_the_next(done, of_30):
     """Of jobs that write 64 bytes, all submitted at once; entries are read meanwhile."""
     model, tickets = launching(), 40
     queue = LaunchQueue(model, 0, QUEUES[0], entries=64)
@@ -194,7 +194,7 @@ def test_cycles_from_one_record_to_the_next(done, of_32):
                 await ctx.tick()
 
     simulate(model.core, bench, background=model.benches, cycles=20_000)
-    assert sum(cycles[4:36]) == of_32
+    assert sum(cycles[4:34]) == of_30
 
 
 def test_tickets_go_in_one_turn_beside_softwares_runs():
@@ -335,8 +335,12 @@ def test_a_record_does_not_overtake_data_that_a_flush_read_pushes(flushes):
     simulate(model.core, bench, background=model.benches)
 
 
-def test_a_job_reads_what_the_one_before_has_written():
-    """Also on its way to a GPU, while that job waits for its flush read; the same slots again."""
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_a_job_reads_what_the_one_before_has_written(overlap):
+    """Also on its way to a GPU, while that job waits for its flush read; the same slots again.
+
+    Jobs that may overlap do not do so with those of the other direction.
+    """
     rng, model = seeded(), launching(model=TwoPaths)
     queue = LaunchQueue(model, 1, QUEUES[1], entries=16)
     size = 200
@@ -354,10 +358,11 @@ def test_a_job_reads_what_the_one_before_has_written():
     async def bench(ctx):
         await model.link_up(ctx)
         # Around: out of card RAM to the GPU, from there into card RAM, and out to the host.
-        prepare(model, 0, [(JOBS_RAM, to, size)], LISTS, c2h=1, flush=to, queue=1)
-        prepare(model, 1, [(to, JOBS_RAM + 512, size)], LISTS + 64, queue=1)
-        prepare(model, 2, [(JOBS_RAM + 512, back, size)], LISTS + 128, c2h=1, flush=back, queue=1)
-        prepare(model, 3, [(BASE + JOBS_SOURCE, JOBS_RAM, size)], LISTS + 192, queue=1)
+        read, write = {"queue": 1, "overlap": overlap}, {"queue": 1, "overlap": overlap, "c2h": 1}
+        prepare(model, 0, [(JOBS_RAM, to, size)], LISTS, flush=to, **write)
+        prepare(model, 1, [(to, JOBS_RAM + 512, size)], LISTS + 64, **read)
+        prepare(model, 2, [(JOBS_RAM + 512, back, size)], LISTS + 128, flush=back, **write)
+        prepare(model, 3, [(BASE + JOBS_SOURCE, JOBS_RAM, size)], LISTS + 192, **read)
         queue.arm()
         for _ in range(4):
             data = rng.randbytes(size)
@@ -446,3 +451,30 @@ def test_cycles_from_the_doorbell_to_the_first_request_of_data(c2h, wide, width,
     came = next(cycle for cycle, kind in rest if kind == "came")
     first = next(cycle for cycle, kind in rest if kind == "asked")
     assert entry - bell + first - came == cycles
+
+
+def test_runs_of_jobs_that_may_overlap_do_so():
+    """Reads of several jobs are under way at once; each has its data, and records are in order."""
+    rng, model = seeded(), launching()
+    queue = LaunchQueue(model, 0, QUEUES[0], entries=32)
+    tickets, size = 24, 64
+    data = rng.randbytes(8 * size)
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        model.memory[JOBS_SOURCE : JOBS_SOURCE + len(data)] = data
+        for slot in range(8):
+            at = BASE + JOBS_SOURCE + slot * size
+            prepare(model, slot, [(at, JOBS_RAM + slot * size, size)], LISTS, overlap=1)
+        prepare(model, 8, [(JOBS_RAM, BASE + JOBS_DESTINATION, 8 * size)], LISTS, c2h=1)
+        queue.arm()
+        await queue.state(ctx)
+        drawn = queue.submit(*[n % 8 for n in range(tickets)], 8)
+        most = 0
+        while queue.status(drawn[-1]) is None:
+            most = max(most, (await queue.state(ctx))["running"])
+        assert most > 5
+        assert [queue.status(ticket) for ticket in drawn] == [LaunchStatus.OK] * len(drawn)
+        assert model.memory[JOBS_DESTINATION : JOBS_DESTINATION + 8 * size] == data
+
+    simulate(model.core, bench, background=model.benches, cycles=20_000)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,9 +22,11 @@ from ..regs import (
     BAR_DMA,
     DESCRIPTOR,
     EXTENSION,
+    LAUNCH_PLACES,
     LAUNCH_QUEUE,
     LAUNCH_SLOT,
     LAUNCH_SLOTS,
+    LAUNCH_TICKET,
     STREAM_WINDOW,
     Block,
     Capability,
@@ -129,6 +131,11 @@ class LaunchQueues:
         base = LAUNCH_SLOT.base + number * LAUNCH_SLOT.stride
         return Bank(self.registers, LAUNCH_SLOT, base)
 
+    def ticket(self, number: int) -> Bank:
+        """The registers of a place for tickets at work."""
+        base = LAUNCH_TICKET.base + number * LAUNCH_TICKET.stride
+        return Bank(self.registers, LAUNCH_TICKET, base)
+
     def take(self, jobs: Sequence[LaunchJob]) -> tuple[int, list[list[int]], int]:
         """A queue, the slots of each job, and a generation.
 
@@ -214,14 +221,6 @@ def _flush_address(destination: Sequence[Piece]) -> int | None:
     last = elsewhere[-1]
     part = _mapped(last).scatter.part(last.start, last.stop)
     return int(part.addresses[-1]) + int(part.lengths[-1]) - 1 & ~3
-
-
-def _works_on(state: Mapping[str, int], slot: int) -> bool:
-    """Whether a busy queue has a ticket of the slot at work, by its register `state`.
-
-    While one ticket runs, the one before may have its flush read, record and done word to come.
-    """
-    return state["slot"] == slot or bool(state["ending"] and state["ending_slot"] == slot)
 
 
 def no_dmabuf() -> UnsupportedError:
@@ -386,13 +385,9 @@ class LaunchRun:
         self._queues.slot(slot).write("control", 0)
         self.check()
         if not self._memory.ended:
-            # While it reads its shadow tail, it looks busy with the slot of its last ticket.
-            self._control(armed=1, generation=self.generation)
             # What waits for the user block may do so forever; other jobs share a channel in turn.
             seconds = self._engine.seconds_for(0 if job.waits else MOST_BYTES)
-            if self._settle(seconds, lambda state: _works_on(state, slot)):
-                self._control(armed=1, polls=1, generation=self.generation)
-            else:
+            if not self._settle(seconds, lambda state: slot in self._at_work(state)):
                 self._end(Reason.UNPINNED)
 
     def close(self) -> None:
@@ -425,6 +420,18 @@ class LaunchRun:
             for slot in self.slots:
                 self._queues.slot(slot).write("control", 0)
             self._disarm()
+
+    def _at_work(self, state: Mapping[str, int]) -> Iterator[int]:
+        """The slots of the tickets that were at work by this `state`.
+
+        A ticket keeps its place for as long as it is at work: a slot that is not found at one place
+        after the other has no ticket at work any more.
+        """
+        first = state["place"] - state["recorded"]
+        count = state["ending"] + state["running"] + state["starting"]
+        for place in range(first, first + count):
+            number = LAUNCH_PLACES * self._number + place % LAUNCH_PLACES
+            yield self._queues.ticket(number).read("slot")
 
     def _settle(self, seconds: float, concerned: Callable[[dict[str, int]], bool]) -> bool:
         """Waits until no job of concern is at work; False if one still is after so long."""

@@ -110,6 +110,7 @@ class Bench:
             ctx.set(dut.drained, not moving and not done)
             ctx.set(dut.span.ready, 1)
             ctx.set(dut.fetch.begun, start)
+            ctx.set(dut.fetch.active, bool(queue or words))
             ctx.set(word.valid, bool(words))
             if words:
                 ctx.set(word.payload, words.pop(0))

@@ -6,6 +6,7 @@ from itertools import groupby
 import pytest
 
 from hw.channel.grant import TURN
+from hw.channel.signatures import RUNS
 from hw.records import Outcome
 from peerdma import regs
 from peerdma.regs import Status
@@ -394,3 +395,127 @@ def test_the_pair_is_flushed_where_a_run_that_used_it_failed(bench, streamed, en
 
     bench.run(testbench, watch)
     assert bool(broken) == ((streamed and end != "good") or doubtful)
+
+
+async def overlap(bench, ctx, runs):
+    """So many runs of the owner are under way."""
+    await bench.owner.grant(ctx)
+    await bench.owner.begin(ctx)
+    for _ in range(runs - 1):
+        await bench.owner.follow(ctx)
+
+
+def found(end):
+    return end.outcome, end.aborted, end.count, end.last
+
+
+def test_runs_of_the_owner_overlap_and_end_in_order(bench):
+    """As many as there can be: each with its count; the channel is given back behind the last."""
+    bench.delay = 120
+
+    async def testbench(ctx):
+        await overlap(bench, ctx, RUNS)
+        assert len(bench.spans) >= 2 * RUNS - 2
+        ctx.set(bench.dut.owner.start, 1)
+        await ctx.tick().repeat(10)
+        assert bench.starts == RUNS
+        ctx.set(bench.dut.owner.start, 0)
+        for run in range(RUNS):
+            assert ctx.get(bench.dut.owner.runs) == RUNS - run
+            end = await bench.owner.end(ctx, request=run < RUNS - 1)
+            assert found(end) == (Outcome.OK, 0, 2, run == RUNS - 1)
+        await ctx.tick()
+        assert ctx.get(bench.dut.owner.runs) == 0
+        assert not ctx.get(bench.dut.owner.granted)
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        assert await finished(bench, ctx) == GOOD
+        assert len(bench.spans) == 2 * RUNS + 2
+
+    bench.run(testbench)
+
+
+@pytest.mark.parametrize("of_descriptor", [False, True])
+def test_a_run_that_fails_aborts_those_behind_it(bench, of_descriptor):
+    """Those before it end well; and what has begun behind is over when it is reported."""
+    bench.delay = 100
+    bench.outcomes = {3: Outcome.POISONED}
+
+    async def testbench(ctx):
+        await overlap(bench, ctx, 2)
+        if of_descriptor:
+            bench.outcomes.clear()
+            bench.owned_descriptors = [descriptor(outcome=Outcome.MAGIC)]
+        await bench.owner.follow(ctx)
+        await ctx.tick().repeat(5)
+        bench.owned_descriptors = [descriptor(pci=0xA000, **LAST)]
+        await bench.owner.follow(ctx)
+        spans = len(bench.spans)
+        good = 1 + of_descriptor
+        for _ in range(good):
+            assert found(await bench.owner.end(ctx, request=1)) == (Outcome.OK, 0, 2, 0)
+        outcome, count = (Outcome.MAGIC, 0) if of_descriptor else (Outcome.POISONED, 1)
+        assert found(await bench.owner.end(ctx)) == (outcome, 0, count, 1)
+        assert (0xA000 in [span[0] for span in bench.spans]) != of_descriptor
+        assert len(bench.spans) <= spans + 1
+        # Those that did not end well stay to be seen.
+        assert ctx.get(bench.dut.owner.runs) == 4 - good
+        await bench.owner.run(ctx)
+
+    bench.run(testbench)
+
+
+def test_a_request_withdrawn_aborts_all_runs(bench):
+    bench.delay = 100
+
+    async def testbench(ctx):
+        await overlap(bench, ctx, 3)
+        ctx.set(bench.dut.owner.request, 0)
+        end = await bench.owner.end(ctx)
+        assert (end.outcome, end.aborted, end.last) == (Outcome.OK, 1, 1)
+        await ctx.tick().repeat(3)
+        assert not ctx.get(bench.dut.owner.started)
+
+    bench.run(testbench)
+
+
+@pytest.mark.parametrize("turn", [False, True])
+def test_no_run_begins_behind_another_where_software_waits_and_the_turn_is_over(bench, turn):
+    bench.delay = 60
+
+    async def testbench(ctx):
+        ctx.set(bench.dut.owner.more, 1)
+        if turn:
+            await bench.write(ctx, "control", LOG_ALL | RUN)
+            await finished(bench, ctx)
+            await bench.write(ctx, "control", LOG_ALL)
+        await overlap(bench, ctx, 1)
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        ctx.set(bench.dut.owner.start, 1)
+        for _ in range(20):
+            assert turn or not ctx.get(bench.dut.owner.ready)
+            await ctx.tick()
+        ctx.set(bench.dut.owner.start, 0)
+        assert (bench.starts - turn > 1) == turn
+
+    bench.run(testbench)
+
+
+def test_the_pair_is_flushed_where_an_earlier_run_of_those_that_overlap_used_it(bench):
+    """As bytes of it may be left, though it has ended well."""
+    pair, broken = bench.dut.stream, []
+    bench.owned_descriptors = [descriptor(card=regs.STREAM_WINDOW, **LAST)]
+    bench.outcomes, bench.delay = {1: Outcome.POISONED}, 60
+
+    async def watch(ctx):
+        async for _, _, breaks in ctx.tick().sample(pair.breaks):
+            broken.append(breaks)
+
+    async def testbench(ctx):
+        await overlap(bench, ctx, 1)
+        bench.owned_descriptors = [descriptor(**LAST)]
+        await bench.owner.follow(ctx)
+        assert (await bench.owner.end(ctx, request=1)).outcome == Outcome.OK
+        assert (await bench.owner.end(ctx)).outcome == Outcome.POISONED
+
+    bench.run(testbench, watch)
+    assert any(broken)

@@ -3,8 +3,9 @@
 
 import pytest
 
-from hw.launch.records import STATE, Phase, Read
-from hw.launch.work import QueueWork
+from hw.channel.signatures import RUNS
+from hw.launch.records import PLACES, STATE, Phase, Read
+from hw.launch.work import Kept, QueueWork
 from hw.records import Outcome
 from peerdma import regs
 from tests.hw.helpers import seeded, simulate
@@ -50,7 +51,8 @@ class Bench:
     @property
     def state(self):
         word = STATE.from_bits(self.ctx.get(self.dut.state[self.queue]))
-        names = ("busy", "failed", "status", "end", "slot", "ending", "ending_slot")
+        at_work = "place", "recorded", "ending", "running", "starting"
+        names = ("busy", "failed", "status", "end", *at_work)
         return {name: getattr(word, name) for name in names}
 
     @property
@@ -80,48 +82,56 @@ def queue(request):
 
 
 def test_a_ticket_moves_its_queue_on(queue):
-    rng = seeded()
-    slot = rng.randrange(64)
-
     async def scenario(work):
-        await work.step(found=1, slot=slot)
-        await work.step(looked_up=1, has_done=1, pair=0, flushes=1)
-        assert (work.slot, work.has_done, work.pair, work.flushes) == (slot, 1, 0, 1)
-        for phase in (Phase.GRANT, Phase.RUN, Phase.OVER, Phase.IDLE):
+        await work.step(looked_up=1, kept={"flushes": 1}, pair=0)
+        assert (work.pair, work.flushes) == (0, 1)
+        for phase in (Phase.GRANT, Phase.OVER, Phase.IDLE):
             await work.step(moves=1, phase=phase)
             assert work.phase == phase
-            assert work.state["busy"] == (phase != Phase.IDLE)
+            assert work.state["busy"] == work.state["starting"] == (phase != Phase.IDLE)
             assert work.ctx.get(work.dut.idle) >> queue & 1 == (phase == Phase.IDLE)
-        assert work.state["slot"] == slot
 
     run(scenario, queue)
 
 
-def test_a_ticket_whose_run_has_ended_is_at_work_beside_the_next_one(queue):
-    """Its slot is shown up to the last of its writes, and what is kept of it stays."""
+def test_tickets_that_run_and_the_one_that_ends_are_counted_up_to_their_last_write(queue):
+    """And what is kept of each from when its slot was looked up is shown while it is the oldest."""
     rng = seeded()
 
     async def scenario(work):
-        for turn in range(4):
-            slot, upper, done = rng.randrange(64), rng.randrange(2**16), turn & 1
-            await work.step(found=1, slot=slot)
-            await work.step(looked_up=1, has_done=done)
-            await work.step(moves=1, phase=Phase.RUN)
-            await work.step(ended=1, moves=1, phase=Phase.IDLE, upper=upper)
-            await work.step(found=1, slot=63 - slot)
-            await work.step(looked_up=1, has_done=1 - done)
-            await work.step(moves=1, phase=Phase.RUN)
-            for step in ({}, {"counted": 1}):
-                await work.step(**step)
-                kept = work.ending
-                assert (kept.slot, kept.upper, kept.has_done) == (slot, upper, done)
-                state = work.state
-                assert (state["slot"], state["ending_slot"]) == (63 - slot, slot)
-                assert state["busy"] and state["ending"]
-            await work.step(finished=1)
-            assert work.state["busy"] and not work.state["ending"]
-            await work.step(moves=1, phase=Phase.IDLE)
-            assert not work.state["busy"]
+        number = 0
+
+        def shown(wanted):
+            """Places and slots of all, and the oldest one's."""
+            state = work.state
+            first = state["place"] - state["recorded"]
+            count = state["ending"] + state["running"] + state["starting"]
+            assert (number - first) % PLACES == 0 and count == len(wanted) and state["busy"]
+            for place, kept in enumerate(wanted, first):
+                work.ctx.set(work.dut.place, PLACES * queue + place % PLACES)
+                assert work.ctx.get(work.dut.slot) == kept["slot"]
+            assert work.ctx.get(work.dut.here).kept.as_bits() == Kept.const(wanted[0]).as_bits()
+
+        for _ in range(8):
+            wants = []
+            for count in range(rng.randrange(1, RUNS + 1)):
+                kept = {"slot": 64, "upper": 2**16, "has_done": 2, "flushes": 2}
+                wants.append({name: rng.randrange(most) for name, most in kept.items()})
+                await work.step(looked_up=1, kept=wants[-1])
+                await work.step(moves=1, phase=Phase.GRANT)
+                assert work.state["running"] == count
+                shown(wants)
+                await work.step(starts=1, moves=1, phase=Phase.IDLE)
+                assert work.state["running"] == count + 1
+            while wants:
+                await work.step(ended=1)
+                for step in ({}, {"counted": 1}):
+                    await work.step(**step)
+                    shown(wants)
+                await work.step(finished=1)
+                number += 1
+                del wants[0]
+                assert work.state["busy"] == bool(wants) and not work.state["ending"]
 
     run(scenario, queue)
 
@@ -140,9 +150,9 @@ def test_its_number_counts_up_from_where_software_has_set_it(queue, first):
             now, following = (first + turn) % 2**16, (first + turn + 1) % 2**16
             assert numbers() == [now, now]
             # The next one can be started while this one has no record.
-            await work.step(ended=1)
+            await work.step(ended=1, unstarted=1)
             assert numbers() == [now, following]
-            assert work.ctx.get(work.dut.ahead) == work.bit
+            assert work.state["ending"]
             await work.step(counted=1)
             assert numbers() == [following, following]
             assert work.ctx.get(work.dut.head[queue]) == following
@@ -153,16 +163,16 @@ def test_its_number_counts_up_from_where_software_has_set_it(queue, first):
 
 def test_the_first_status_that_failed_stays_until_software_resumes(queue):
     async def scenario(work):
-        await work.step(ended=1, outcome=STATUS.OK)
+        await work.step(ended=1, unstarted=1, outcome=STATUS.OK)
         await work.step(finished=1)
         assert not work.failed
-        await work.step(ended=1, outcome=STATUS.SLOT)
+        await work.step(ended=1, unstarted=1, outcome=STATUS.SLOT)
         # From here on no ticket is started.
         assert work.state["failed"] and work.state["status"] == STATUS.SLOT
         await work.step(finished=1)
         await work.step(looked_up=1)
         assert work.flushed
-        await work.step(ended=1, outcome=STATUS.FLUSHED)
+        await work.step(ended=1, unstarted=1, outcome=STATUS.FLUSHED)
         await work.step(finished=1)
         assert work.state["failed"] and work.state["status"] == STATUS.SLOT
         await work.cycle("resume")
@@ -178,7 +188,7 @@ def test_the_first_status_that_failed_stays_until_software_resumes(queue):
 
 def test_a_flush_read_that_fails_is_its_tickets_error(queue):
     async def scenario(work):
-        await work.step(ended=1, outcome=STATUS.OK)
+        await work.step(ended=1, unstarted=1, outcome=STATUS.OK)
         await work.ends(Read.FLUSH, Outcome.OK)
         assert work.ending.status == STATUS.OK and not work.failed
         await work.ends(Read.FLUSH, Outcome.POISONED)
@@ -188,7 +198,7 @@ def test_a_flush_read_that_fails_is_its_tickets_error(queue):
         assert work.ending.status == work.status == Outcome.POISONED.value
         # Of the next ticket it is not: that may have begun by then.
         await work.step(finished=1)
-        await work.step(ended=1, outcome=STATUS.OK)
+        await work.step(ended=1, unstarted=1, outcome=STATUS.OK)
         assert work.ending.status == STATUS.OK
         assert work.status == Outcome.POISONED.value and work.failed
         assert work.end == END.NONE
@@ -243,9 +253,9 @@ def test_the_queue_that_is_served_is_shown():
     async def scenario(ctx):
         for queue in range(QUEUES):
             ctx.set(dut.settings[queue], {"armed": 1, "mask": 7 + queue})
-        ctx.set(dut.waits, 0b010)
         for queue in range(QUEUES):
             ctx.set(dut.queue, queue)
+            ctx.set(dut.waits, queue == 1)
             ctx.set(dut.step, {"moves": 1, "phase": queue + 1})
             await ctx.tick()
             here = ctx.get(dut.here)
