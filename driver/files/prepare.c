@@ -87,6 +87,9 @@ static int prepare_set_control(struct peerdma_job *job, const struct peerdma_pre
 		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_C2H;
 	if (request->op == PEERDMA_OP_COPY)
 		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_PAIR;
+	/* Not for card RAM, where reads of an earlier job may come last. */
+	if (request->op == PEERDMA_OP_C2H || job->path == PATH_SEND)
+		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_OVERLAP;
 	error = prepare_set_flush(job);
 	if (error || !(request->flags & PEERDMA_PREPARE_DONE))
 		return error;

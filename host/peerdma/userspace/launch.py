@@ -82,6 +82,14 @@ class LaunchJob(NamedTuple):
         """Whether it lasts until the user block has made, or taken, so many bytes."""
         return not self.copies and self.legs[0].card == STREAM_WINDOW
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether its run may be under way with others': its bytes arrive in their order.
+
+        Not those for card RAM, where reads of an earlier run may come last.
+        """
+        return self.waits or self.legs[0].direction is Direction.C2H
+
 
 def _put(block: Block, name: str, **fields: int) -> int:
     register = block[name]
@@ -325,6 +333,7 @@ class LaunchRun:
         _write_address(bank, "flush", flush or 0)
         _write_address(bank, "done", done)
         kind = {"pair": job.copies, "c2h": job.legs[0].direction is Direction.C2H}
+        kind["overlap"] = job.overlaps
         fields = {"flush": flush is not None, "done": 1, "queue": self._number}
         bank.write("control", _put(LAUNCH_SLOT, "control", valid=1, **kind, **fields))
 

@@ -34,7 +34,7 @@ def converter():
 
 
 def controls(board, monkeypatch, plans) -> list[tuple[int, ...]]:
-    """Of the slot of each plan, as they are written: c2h, pair, flush."""
+    """Of the slot of each plan, as they are written: c2h, pair, flush, overlap."""
     device, written = board._backend._function.device, {}
     write = device.write32
 
@@ -47,7 +47,7 @@ def controls(board, monkeypatch, plans) -> list[tuple[int, ...]]:
         with board.queue(plans) as queue:
             base, control = LAUNCH_SLOT.base + LAUNCH_SLOT["control"].offset, LAUNCH_SLOT["control"]
             words = [written[base + LAUNCH_SLOT.stride * slot] for slot in queue._run.slots]
-    names = ("c2h", "pair", "flush")
+    names = ("c2h", "pair", "flush", "overlap")
     return [tuple(control.field(name).get(word) for name in names) for word in words]
 
 
@@ -62,7 +62,7 @@ def test_to_card_ram_and_back(board, monkeypatch, memory, read_back):
         write, read = board.prepare_write(here, 77), board.prepare_read(there, 77)
         plans = [write, board.prepare(here, copied), read]
         found = controls(board, monkeypatch, plans)
-        assert found == [(0, 0, 0), (0, 1, read_back), (1, 0, read_back)]
+        assert found == [(0, 0, 0, 0), (0, 1, read_back, 0), (1, 0, read_back, 1)]
         with board.queue(plans, depth=8) as queue:
             for seed in range(4):
                 here.fill(seed)
@@ -95,7 +95,7 @@ def test_as_many_plans_as_there_are_slots(board):
 # The user stream -----------------------------------------------------------------------------
 
 
-def test_what_a_kernel_pushes_and_pulls(converter, seed):
+def test_what_a_kernel_pushes_and_pulls(converter, monkeypatch, seed):
     """By two queues any amount, also if it is pulled first; by one as much as the stream holds."""
     given = np.random.default_rng(seed).integers(0, 1 << 32, 3000, "u4")
     made, expected = np.zeros(3000, "u2"), bfloat16(given)
@@ -103,6 +103,8 @@ def test_what_a_kernel_pushes_and_pulls(converter, seed):
         converter.prepare_write(given, USER_STREAM),
         converter.prepare_read(made, USER_STREAM),
     )
+    # In a stream bytes are in their order, whatever is under way.
+    assert controls(converter, monkeypatch, [write, read]) == [(0, 0, 0, 1), (1, 0, 0, 1)]
     with converter.queue([read]) as pull, converter.queue([write]) as push:
         ticket = pull.submit(0)
         push.wait(push.submit(0))
