@@ -355,6 +355,7 @@ static inline void peerdma_file_put(struct peerdma_file *file)
 bool peerdma_partition_taken(const struct peerdma_file *file, u64 card, u64 length);
 bool peerdma_partition_stream_taken(const struct peerdma_job *job);
 bool peerdma_partition_bars(const struct peerdma_job *job);
+void peerdma_partition_leave_stream(const struct peerdma_job *job);
 u64 peerdma_partition_shared(struct peerdma_dev *board);
 int peerdma_partition_place(struct peerdma_file *file, u64 length);
 int peerdma_partition_wait(struct peerdma_file *file);

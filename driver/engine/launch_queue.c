@@ -291,25 +291,6 @@ void peerdma_launch_queue_stop(struct peerdma_job *job)
 	}
 }
 
-/* A file that had a user stream for itself leaves nothing in there, unless it goes on with it. */
-static void launch_queue_leave_stream(const struct peerdma_job *job)
-{
-	struct peerdma_dev *board = job->file->board;
-	const struct peerdma_engine *engine;
-	const struct peerdma_job *other;
-	u32 n;
-
-	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
-		other = board->slots[n];
-		if (other && other->channel == job->channel && peerdma_job_owns_stream(other))
-			return;
-	}
-	for_each_engine(engine, board)
-		if (engine->job && engine->pair == job->channel && peerdma_job_streams(engine->job))
-			return;
-	peerdma_hw_flush_stream(board, job->channel);
-}
-
 /* The job of a slot that is not at work. Whoever waits for its done word is not left waiting. */
 static void launch_queue_end_slot(struct peerdma_job *job)
 {
@@ -322,8 +303,7 @@ static void launch_queue_end_slot(struct peerdma_job *job)
 	board->slots[slot->number] = NULL;
 	if (slot->control & PEERDMA_LAUNCH_SLOT_CONTROL_PAIR)
 		board->slots[slot->number + 1] = NULL;
-	if (peerdma_job_owns_stream(job))
-		launch_queue_leave_stream(job);
+	peerdma_partition_leave_stream(job);
 	board->ops->job_end(job);
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Partitions of card RAM: an open file may have a range for itself. The rest is everybody's.
+ * Partitions of card RAM: an open file may have a range for itself. The rest is everybody's. So are
+ * user streams, but for those that a file uses from slots.
  *
- * They are at the end of card RAM, since programs that know nothing of them begin at its start, and
- * there are few, so that to look at all of them is little work.
+ * Partitions are at the end of card RAM, since programs that know nothing of them begin at its
+ * start, and there are few, so that to look at all of them is little work.
  */
 #include <linux/sizes.h>
 
@@ -126,6 +127,32 @@ int peerdma_partition_place(struct peerdma_file *file, u64 length)
 	list_add(&file->on_partitions, above);
 	board->partition_count++;
 	return 0;
+}
+
+/**
+ * peerdma_partition_leave_stream() - notes that a job is in its slot no more
+ * @job: it was. Called with the board's lock held, in any context
+ *
+ * A file that had a user stream for itself leaves nothing in there, unless it goes on with it.
+ */
+void peerdma_partition_leave_stream(const struct peerdma_job *job)
+{
+	struct peerdma_dev *board = job->file->board;
+	const struct peerdma_engine *engine;
+	const struct peerdma_job *other;
+	u32 n;
+
+	if (!peerdma_job_owns_stream(job))
+		return;
+	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
+		other = board->slots[n];
+		if (other && other->channel == job->channel && peerdma_job_owns_stream(other))
+			return;
+	}
+	for_each_engine(engine, board)
+		if (engine->job && engine->pair == job->channel && peerdma_job_streams(engine->job))
+			return;
+	peerdma_hw_flush_stream(board, job->channel);
 }
 
 /* Whether a job of another file that had started before still uses it, or may from a slot. */
