@@ -361,8 +361,8 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "there is room for the largest read",
             "hw/read/completion_space.py",
-            "self.room.eq(following <= self._capacity - most)",
-            "self.room.eq(following < self._capacity)",
+            "self.room.eq(following <= capacity - most)",
+            "self.room.eq(following < capacity)",
         ),
     ],
     "abutting-space": [
