@@ -379,6 +379,16 @@ def address_of_board(node: str = "picoevb") -> str:
     return Path(f"/sys/class/peerdma/{node}/device").resolve().name
 
 
+def of_board(name: str, node: str = "picoevb") -> Path:
+    """A file of the board's PCI function."""
+    return Path("/sys/bus/pci/devices") / address_of_board(node) / name
+
+
+def reset_function(node: str = "picoevb") -> None:
+    """As an administrator would, through the PCI core."""
+    of_board("reset", node).write_text("1")
+
+
 @contextlib.contextmanager
 def rebound(node: str = "picoevb") -> Iterator[None]:
     """The driver is unbound from a board within."""

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -29,12 +28,15 @@ from tests.system.picoevb import (
     WITH_HUNG_BOARD,
     Buffer,
     Gpu,
+    Later,
     Node,
     address_of_board,
     child,
     ended,
     hangs,
+    of_board,
     rebound,
+    reset_function,
     results,
     setting,
     spawn,
@@ -47,16 +49,8 @@ pytestmark = IN_GUEST
 RESET = (errno.EIO, Reason.RESET)
 LOST = (errno.ENODEV, Reason.LOST)
 TIMEOUT = (errno.ETIMEDOUT, Reason.TIMEOUT)
-
-
-def of_board(name: str, node: str = "picoevb") -> Path:
-    """A file of the board's PCI function."""
-    return Path("/sys/bus/pci/devices") / address_of_board(node) / name
-
-
-def reset_function(node: str = "picoevb") -> None:
-    """As an administrator would, through the PCI core."""
-    of_board("reset", node).write_text("1")
+#: How the kernel resets a function, by the block: that of the 7 series has no function-level reset.
+METHODS = {"series7": "bus", "ultrascale-plus": "flr"}
 
 
 @contextmanager
@@ -74,7 +68,9 @@ def mailbox(node: Node) -> Iterator[memoryview]:
 # Reset ---------------------------------------------------------------------------------------
 
 
-def test_function_reset_nothing():
+@pytest.mark.each_block
+def test_function_reset_nothing(block: str):
+    assert of_board("reset_method").read_text().split()[0] == METHODS[block]
     source, destination = Buffer(PAGE), Buffer(PAGE, b"")
     with Gpu() as gpu, Node() as node, mailbox(node) as words:
         words[0] = 5
@@ -93,21 +89,26 @@ def test_function_reset_nothing():
         assert destination[:] == source[:]
 
 
+@pytest.mark.each_block
 def test_function_reset_waits_and_runs():
     with Node() as node:
         handle = node.pages(Buffer(GPU_PAGE))
         running = node.endless(handle)
         waiting = node.submit(Op.C2H, PAGE, dst_handle=handle)
-        bound = node.submit(Op.C2H, PAGE, dst_handle=handle, generation=node.info().generation)
-        reset_function()
+        before = node.info().generation
+        bound = node.submit(Op.C2H, PAGE, dst_handle=handle, generation=before)
+        # Its end and theirs wake one who polls.
+        Later(reset_function)
         found = {event.job: results([event])[0] for event in node.events(3)}
         assert found == {
             running: RESET,
             waiting: (0, 0),
             bound: (errno.ESTALE, Reason.RESET),  # what was in card RAM is lost
         }
+        assert node.info().generation == before + 1
 
 
+@pytest.mark.each_block
 def test_function_reset_hangs():
     with Gpu() as gpu, Node(HUNG) as node:
         before = node.info()
@@ -120,6 +121,7 @@ def test_function_reset_hangs():
         assert node.query(handle).state == SurfaceState.LIVE
 
 
+@pytest.mark.each_block
 def test_registers_are_not_touched_during_a_reset():
     """The function answers nothing then, and on some machines an access stops the processor."""
     with Node() as node:
@@ -137,6 +139,32 @@ def test_registers_are_not_touched_during_a_reset():
         node.request(Ioctl.LED, 0)
 
 
+@pytest.mark.each_block
+def test_function_resets_while_copies_run():
+    """Each copy ends, right or with an error in words; a reset meets one of either process."""
+    size, told = 64 * PAGE, Buffer(PAGE, b"")
+
+    def copies(number: int) -> None:
+        with Node() as node:
+            while not any(told[:1]):
+                source, destination = Buffer(size), Buffer(size, b"")
+                try:
+                    node.h2c2h(source.address, destination.address, size)
+                except OSError:
+                    info = node.info()
+                    words = {errno.EIO: b"was reset", errno.EBUSY: b"being reset"}
+                    assert words[info.last_errno] in info.last_error
+                    told[number : number + 1] = b"x"
+                else:
+                    assert source[:] == destination[:]
+
+    pids = [spawn(lambda number=number: copies(number)) for number in (1, 2)]
+    until(lambda: reset_function() or all(told[1:3]))
+    told[:1] = b"x"
+    assert [ended(pid) for pid in pids] == [0, 0]
+
+
+@pytest.mark.each_block
 def test_who_waits_is_told_of_a_reset():
     memory = Buffer(PAGE)
 
@@ -151,6 +179,7 @@ def test_who_waits_is_told_of_a_reset():
         assert ended(pid) == 0
 
 
+@pytest.mark.each_block
 def test_reset_request_hangs():
     with Gpu() as gpu, hangs(gpu) as (node, _, job):
         generation = node.info().generation
