@@ -39,6 +39,7 @@ SIZE = 5 * PAGE
 # Jobs ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_block
 def test_jobs_to_the_card_and_back():
     """Data, records and done words, for more tickets than the rings have places."""
     source, destination = Buffer(SIZE), Buffer(SIZE, b"")
@@ -64,6 +65,7 @@ def test_jobs_to_the_card_and_back():
         assert (after.jobs, after.failures) == (before.jobs, before.failures)
 
 
+@pytest.mark.each_block
 def test_copies_of_scattered_memory():
     """Through the stream, in more descriptors than one."""
     source, destination = Buffer(64 * PAGE), Buffer(64 * PAGE, b"")

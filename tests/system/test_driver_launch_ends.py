@@ -26,6 +26,7 @@ from tests.system.picoevb import (
     callbacks,
     ended,
     rebound,
+    reset_function,
     results,
     setting,
     spawn,
@@ -227,11 +228,16 @@ def test_data_that_does_not_come(way: str):
         assert other.info().generation == generation
 
 
-def test_reset_with_tickets_outstanding():
+@pytest.mark.each_block
+@pytest.mark.parametrize("way", ["request", "function"])
+def test_reset_with_tickets_outstanding(way: str):
     """The queue does not come back; another one works, and finds no slot of the former."""
     with Node() as node, Node() as other:
         held = Held(node, other, handle := node.pages(Buffer(PAGE)))
-        node.request(Ioctl.RESET, uapi.Reset())
+        if way == "request":
+            node.request(Ioctl.RESET, uapi.Reset())
+        else:
+            reset_function()
         held.ended(Reason.RESET, ABORTED)
         held.event(errno.EIO, Reason.RESET)
         assert results(other.events(1)) == [(errno.EIO, Reason.RESET)]

@@ -98,6 +98,7 @@ def pinned() -> int:
         return node.info().pinned_bytes
 
 
+@pytest.mark.each_block
 def test_copies_beside_the_librarys_own():
     """More tickets than the rings have places, in two queues, and copies of the library's."""
     with peerdma.open(NODE) as board:
@@ -127,6 +128,7 @@ def test_copies_beside_the_librarys_own():
     assert pinned() == 0
 
 
+@pytest.mark.each_block
 def test_a_closed_pin_fails_its_plan_and_errors_drain():
     """Its slot is taken before it is unpinned; the others go on after resume."""
     with peerdma.open(NODE) as board:
@@ -170,6 +172,7 @@ def test_closing_with_tickets_outstanding(by: str):
     assert pinned() == 0
 
 
+@pytest.mark.each_block
 def test_the_driver_ends_it():
     """By a reset: nobody has closed it, and the event is that of no transfer."""
     with peerdma.open(NODE) as board:
@@ -230,6 +233,7 @@ def test_what_the_driver_refuses():
     assert pinned() == 0
 
 
+@pytest.mark.each_block
 def test_memory_of_a_gpu():
     """What is written there is read before the record: so it is pinned for both."""
     with (
