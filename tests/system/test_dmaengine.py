@@ -77,6 +77,7 @@ def fails(number: int) -> contextlib.AbstractContextManager:
     return pytest.raises(OSError, match=rf"\[Errno {number}\]")
 
 
+@pytest.mark.each_block
 @in_guest
 @pytest.mark.parametrize("name", LISTS)
 def test_scatter_gather(name: str):
@@ -96,6 +97,7 @@ def test_scatter_gather(name: str):
     assert target[:] == wanted
 
 
+@pytest.mark.each_block
 @in_guest
 def test_both_ways_at_once():
     half = RAM // 2
@@ -113,6 +115,7 @@ def test_both_ways_at_once():
     assert there[:] == down[:]
 
 
+@pytest.mark.each_block
 @in_guest
 @pytest.mark.parametrize("periods", [1, 2, 7, 32])
 def test_cyclic_from_the_card(periods: int):
@@ -167,6 +170,7 @@ def soon(client: Client) -> None:
     assert client.terminate_ms() < DRIVER_WAITS_MS
 
 
+@pytest.mark.each_block
 @in_guest
 def test_terminate_while_data_moves():
     """A client that gives up: what has not come does not come any more."""
@@ -188,6 +192,7 @@ def test_terminate_while_data_moves():
     assert outcomes.count(errno.ETIMEDOUT) >= 2, "nothing was terminated"
 
 
+@pytest.mark.each_block
 @in_guest
 def test_terminate_what_waits():
     """A ring of the user stream, into which nobody sends: it waits for ever."""
@@ -231,6 +236,7 @@ def test_no_such_card_address_in_a_ring():
         until(lambda: client.state().callbacks)
 
 
+@pytest.mark.each_block
 @in_guest
 def test_reads_that_fail():
     """Unsupported Request for data, then for a descriptor; each next transfer is good."""
