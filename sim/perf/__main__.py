@@ -41,11 +41,24 @@ def _measure(work: list[Job]) -> list[Figure]:
     figures: list[Figure] = []
     # Built once, before two processes would do it side by side.
     compile_ideal()
-    for tags, clock, queues, channels in dict.fromkeys(
-        (job.conditions.tags, job.conditions.clock_khz, job.launch_queues, job.channels)
+    for tags, clock, queues, channels, overcommit in dict.fromkeys(
+        (
+            job.conditions.tags,
+            job.conditions.clock_khz,
+            job.launch_queues,
+            job.channels,
+            job.overcommit,
+        )
         for job in work
     ):
-        compiled(tags=tags, clock_khz=clock, launch_queues=queues, h2c=channels, c2h=channels)
+        compiled(
+            tags=tags,
+            clock_khz=clock,
+            launch_queues=queues,
+            h2c=channels,
+            c2h=channels,
+            overcommit=overcommit,
+        )
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for done, found in enumerate(pool.map(Job.__call__, work), 1):
             figures += found

@@ -92,6 +92,8 @@ class Job:
     launch_queues: int | None = None
     #: of the core, each way
     channels: int | None = None
+    #: the core is built for it
+    overcommit: bool | None = None
 
     def __call__(self) -> list[Figure]:
         return self.run(self.conditions)

@@ -105,6 +105,11 @@ def jobs() -> Iterator[Job]:
                 yield Job(_behind_writes, replace(now, ack_ns=ack))
         yield Job(_channels, replace(USUAL, clock_khz=clock), channels=CHANNELS)
         yield Job(_launch_rates, replace(USUAL, clock_khz=clock), launch_queues=1)
+    for payload in (128, 256, 512):
+        yield Job(
+            _overcommitted, replace(USUAL, max_payload=payload, rtt_ns=4000.0), overcommit=True
+        )
+    yield Job(_overcommitted, replace(USUAL, max_payload=512), overcommit=True)
     for rtt in (500.0, 2000.0, 4000.0):
         yield Job(_small_descriptors, replace(USUAL, rtt_ns=rtt))
     idle = replace(USUAL, clock_khz=62_500, completion_bytes=64, tlp_gap=1)
@@ -142,6 +147,17 @@ def _small_completions(conditions: Conditions) -> list[Figure]:
         return [
             _rate("64-byte completions", rig, "h2c", conditions, None, 0.99),
             _rate("64-byte completions", rig, "copy", conditions, None, 0.98),
+        ]
+
+
+def _overcommitted(conditions: Conditions) -> list[Figure]:
+    """With more under way than the PCIe block holds, beside an engine that has room for all."""
+    with Rig(conditions, _BULK, overcommit=True) as rig:
+        return [
+            _rate(
+                "overcommit", rig, kind, conditions, _limit(kind, conditions), 0.97, accounts=False
+            )
+            for kind in ("h2c", "copy", "dual")
         ]
 
 
@@ -388,18 +404,20 @@ def _rate(
     conditions: Conditions,
     bound: float | None,
     target: float | None,
+    *,
+    accounts: bool = True,
 ) -> Figure:
     # In the first run the engine learns how much it has to ask for.
     rig.bytes_per_cycle(kind, _BULK)
     value = _mbps(rig.bytes_per_cycle(kind, _BULK), conditions)
-    best = _ideal(kind, _BULK, conditions)
+    best = _ideal(kind, _BULK, conditions, accounts=accounts)
     rates = {"h2c": best.read_rate, "dual": min(best.read_rate, best.write_rate)}
     reference = _mbps(rates.get(kind, best.write_rate), conditions)
     return Figure(group, kind, conditions, value, "MB/s", reference, bound, target)
 
 
-def _ideal(what: str, nbytes: int, conditions: Conditions) -> Result:
-    result = ideal(what, nbytes, conditions)
+def _ideal(what: str, nbytes: int, conditions: Conditions, *, accounts: bool = True) -> Result:
+    result = ideal(what, nbytes, conditions, accounts=accounts)
     if result.errors:
         raise RuntimeError(f"the ideal engine broke a rule under {conditions}")
     return result
