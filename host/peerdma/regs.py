@@ -715,8 +715,9 @@ EXTENSION = Block(
                     "in_flight",
                     0,
                     4,
-                    "data that may be asked for at the same time, in units of 512 bytes; 0: as "
-                    "much as the PCIe block has room for",
+                    "data that may be asked for at the same time, in units of 512 bytes, or of "
+                    "1024 or 2048 where the data path has 128 or 256 bits; 0: as much as the PCIe "
+                    "block has room for",
                 ),
                 Field(
                     "tolerant",

@@ -4,6 +4,7 @@
 from amaranth import *
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from ..records import JOB_BYTES, ReadJob
 from .records import Owner
@@ -60,14 +61,16 @@ class CompletionSpace(wiring.Component):
         on.
     overcommit : bool
         More may be charged than there is room for, while the member of this name is high.
+    unit : int
+        A power of two, see `in_flight`.
 
     Members
     -------
     boundary_128 : In(1)
         The read completion boundary is 128 bytes, not 64.
     in_flight : In(4)
-        Most bytes of data reads in flight, in units of `JOB_BYTES`, those not counted that have
-        timed out; 0: as many as there is room for.
+        Most bytes of data reads in flight, in units of `JOB_BYTES` times `unit`, those not counted
+        that have timed out; 0: as many as there is room for.
     most : In(range(most_under_way + 1))
         Most charges of data reads in flight, in the same way, when another one is asked for.
     overcommit : In(1), if it may be
@@ -111,6 +114,7 @@ class CompletionSpace(wiring.Component):
         *,
         abut: bool = False,
         overcommit: bool = False,
+        unit: int = 1,
     ):
         if capacity < MOST_COMPLETIONS:
             raise ValueError(
@@ -122,6 +126,7 @@ class CompletionSpace(wiring.Component):
         self._fetches = fetches
         self._abut = abut
         self._overcommit = overcommit
+        self._unit = unit
         #: completions that may ever be under way
         self.most_under_way: int = capacity * OVERCOMMIT if overcommit else capacity
         super().__init__(
@@ -255,7 +260,8 @@ class CompletionSpace(wiring.Component):
         capacity = self._capacity
         if self._overcommit:
             capacity = Mux(self.overcommit, self.most_under_way, capacity)
-        others = ((self.in_flight - 1)[:4] << 3) >> wider
+        finer = exact_log2(self._unit)
+        others = ((self.in_flight.shift_left(finer) - 1)[: 4 + finer] << 3) >> wider
         m.d.sync += [
             self.room.eq(following <= capacity - most),
             self.data_room.eq(

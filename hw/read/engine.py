@@ -27,7 +27,14 @@ from ..records import (
     Retired,
     placement,
 )
-from ..seam import FIVE_BIT_TAGS, CompletionHeader, RequestHeader, beat, completions_abut
+from ..seam import (
+    FIVE_BIT_TAGS,
+    WIDTHS,
+    CompletionHeader,
+    RequestHeader,
+    beat,
+    completions_abut,
+)
 from .checks import CompletionChecker
 from .completion_space import MOST_COMPLETIONS, CompletionSpace
 from .issuer import Issuer
@@ -119,7 +126,8 @@ class ReadEngine(wiring.Component):
     timeout_cycles : In(range(timeout_cycles + 1))
         The parameter of this name unless it is driven, from the first cycle on.
     boundary_128, in_flight, overcommit
-        As for `hw.read.completion_space.CompletionSpace`.
+        As for `hw.read.completion_space.CompletionSpace`; its `unit` is how many times as wide a
+        beat is as one of 64 bits.
     extended : In(1), with more than `FIVE_BIT_TAGS` tags
         As for `hw.read.tags.TagStates`.
     flush : In(1)
@@ -169,7 +177,12 @@ class ReadEngine(wiring.Component):
         self._clients, self._fetches = clients, fetches
         self._abut = completions_abut(width)
         self._space = CompletionSpace(
-            tags, capacity, fetches, abut=self._abut, overcommit=overcommit
+            tags,
+            capacity,
+            fetches,
+            abut=self._abut,
+            overcommit=overcommit,
+            unit=width // WIDTHS[0],
         )
         self._window = ReadWindow(self._space.most_under_way, MOST_COMPLETIONS - 1)
         self._overcommit = overcommit

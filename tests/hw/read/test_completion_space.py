@@ -104,6 +104,21 @@ def test_never_more_than_fits(largest, rcb, width):
     bench.run(test)
 
 
+@pytest.mark.parametrize(("width", "count"), [(64, 2), (128, 4), (256, 8)])
+def test_the_limit_of_reads_in_flight_grows_with_the_width(width, count):
+    """A link that is as much faster brings as much more in a round trip."""
+    bench = buffer(rcb=128, manual=True, width=width)
+    bench.in_flight = 2
+
+    async def test(bench):
+        for number in range(20):
+            bench.submit(1, 512 * number, 512, 512 * number)
+        await bench.step(100)
+        assert len(bench.requests) == count
+
+    bench.run(test)
+
+
 @pytest.mark.parametrize(
     ("rcb", "limit", "count"), [(64, 0, 4), (128, 0, 9), (128, 8, 8), (64, 8, 4), (64, 3, 3)]
 )
