@@ -368,7 +368,8 @@ def test_a_job_that_does_not_end_costs_the_board_its_bus(monkeypatch, gpu):
         pin = board.pin(source)
         plan = board.prepare(pin, bytearray(900_000))
         queue = board.queue([plan])
-        monkeypatch.setattr(board._backend._driver.engine, "seconds_for", lambda nbytes: -1.0)
+        # Nor does disarming its queue end it.
+        monkeypatch.setattr(queue._run, "_settle", lambda *_: False)
         with board._lock:
             queue.submit(0)
             while not queue._run._bank.fields("state")["busy"]:

@@ -485,6 +485,7 @@ def test_a_copy_gives_back_the_channel_that_somebody_else_needs(held):
             ("write", DONE + 64, 1),
         ]
         assert world.flushed
+        assert not any(ctx.get(owner.request) for owner in world.dut.owners)
 
     world.run(bench, background=[watch])
 

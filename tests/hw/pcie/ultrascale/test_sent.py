@@ -34,6 +34,9 @@ def test_tokens_come_with_numbers(family):
 
     async def bench(ctx):
         ctx.set(dut.bus_master, 1)
+        # With which all numbers are in use.
+        ctx.set(dut.speed, 3)
+        ctx.set(dut.width, 8)
         while len(log) < 200:
             write = len(sent) < 200 and rng.random() < 0.6
             ctx.set(dut.write, write)
