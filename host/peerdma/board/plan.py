@@ -288,6 +288,7 @@ class Planner:
     def _on_card(self, spans: list[Span], card_address: int, call: str) -> Piece:
         """The piece of a transfer to or from the card; TransferError if it does not fit that."""
         (span,) = spans
+        card_address = integer(card_address, "a card address")
         if card_address == USER_STREAM:
             _require_own_stream(require_user_block(self._backend), call)
         else:
@@ -358,7 +359,6 @@ def _is_memory(given: object) -> bool:
 
 def _require_on_card(span: Span, address: int, size: int) -> None:
     """TransferError unless so many bytes at this address are in card RAM of `size` bytes."""
-    address = integer(address, "a card address")
     if address < 0 or address + span.nbytes > size:
         raise TransferError(
             f"{span.nbytes} bytes at card address {address:#x} are not all inside card RAM, which "
