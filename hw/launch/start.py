@@ -110,7 +110,11 @@ class RunStart(wiring.Component):
                 m.d.comb += [self.stop.eq(half), self.done.eq(1)]
         with m.Else():
             other = Cat(Const(1, 1), self.slot[1:])
-            m.d.comb += [self.row.eq(slot_row(other, "descriptor")), self.start.eq(~began)]
+            m.d.comb += [
+                self.row.eq(slot_row(other, "descriptor")),
+                # What begins before the start is given up shows in time.
+                self.start.eq((cycles != START_TIMEOUT) & ~began),
+            ]
             with m.If(begins & self.pair & ~half):
                 m.d.sync += [half.eq(1), starts.eq(0), cycles.eq(0), began.eq(0)]
             with m.Elif(begins | (cycles == START_TIMEOUT)):

@@ -357,13 +357,6 @@ ROWS = [
         "launch/test_queues.py::test_queues_go_side_by_side_on_different_channels",
     ),
     (
-        "a run that begins at last is given up",
-        "launch/start.py",
-        "self.stop.eq(~begins), self.done.eq(1)",
-        "self.stop.eq(cycles == START_TIMEOUT), self.done.eq(1)",
-        "launch/test_queues.py::test_a_job_runs_once_however_late_it_starts",
-    ),
-    (
         "a copy keeps one channel while it waits for the other",
         "launch/sequencer.py",
         "runs.give_back.eq(hold)",
