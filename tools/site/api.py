@@ -8,7 +8,7 @@ import inspect
 import peerdma
 from peerdma import testing
 
-__all__ = ["SECTIONS", "pages"]
+__all__ = ["SECTIONS", "VALUES", "pages"]
 
 #: Headings by the part of the library in which a name is defined.
 SECTIONS = {
@@ -16,6 +16,13 @@ SECTIONS = {
     "board": "Copying",
     "memory uapi": "Memory",
     "errors": "Errors",
+}
+#: Values, which have neither a module nor a docstring: their heading, and what they are.
+VALUES = {
+    "USER_STREAM": (
+        "Copying",
+        "The card address of the user stream, for `Board.write`, `Board.read`, and plans of them.",
+    ),
 }
 
 _TOP = """\
@@ -28,11 +35,15 @@ What `import peerdma` has, from the docstrings. A program that needs the whole s
 
 
 def _section(name: str) -> str:
+    if name in VALUES:
+        return VALUES[name][0]
     part = getattr(peerdma, name).__module__.split(".")[1]
     return next(heading for parts, heading in SECTIONS.items() if part in parts.split())
 
 
 def _directive(module: str, name: str) -> str:
+    if name in VALUES:
+        return f".. autodata:: {module}.{name}\n   :no-value:\n\n   {VALUES[name][1]}\n\n"
     found = getattr(__import__(module, fromlist=[name]), name)
     if inspect.ismodule(found):
         return f".. automodule:: {found.__name__}\n   :members:\n\n"
