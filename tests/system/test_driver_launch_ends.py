@@ -44,7 +44,7 @@ def test_destroy_with_tickets_outstanding():
     with Node() as node, Node() as other:
         held = Held(node, other, node.pages(Buffer(PAGE)))
         held.queue.destroy()
-        held.ended(Reason.CANCELLED, ABORTED)
+        held.ended(Reason.CANCELLED, FLUSHED)
         with node.refused(errno.ENOENT, "no launch queue"):
             held.queue.resume()
         held.let_go()
@@ -55,7 +55,7 @@ def test_cancel_with_tickets_outstanding():
     with Node() as node, Node() as other:
         held = Held(node, other, handle := node.pages(Buffer(PAGE)))
         node.cancel(held.queue.queue)
-        held.ended(Reason.CANCELLED, ABORTED)
+        held.ended(Reason.CANCELLED, FLUSHED)
         assert held.queue.told(QueueWord.REASON) == Reason.CANCELLED
         assert held.queue.query().slots == 0
         with node.refused(errno.ENOENT, "the launch queue has ended"):
@@ -107,7 +107,7 @@ def test_unpin_of_the_rings():
     with Node() as node, Node() as other:
         held = Held(node, other, node.pages(Buffer(PAGE)))
         node.unpin(held.queue.handle)
-        held.ended(Reason.UNPINNED, ABORTED)
+        held.ended(Reason.UNPINNED, FLUSHED)
         held.event(errno.ECANCELED, Reason.UNPINNED)
         held.let_go()
 
@@ -122,7 +122,7 @@ def test_memory_that_is_taken_away(way: str):
             begin = time.monotonic()
             take()
             assert time.monotonic() - begin < 20
-            held.ended(Reason.REVOKED, ABORTED)
+            held.ended(Reason.REVOKED, FLUSHED)
             held.event(errno.ESTALE, Reason.REVOKED)
             node.unpin(handle)
             assert node.info().state == BoardState.LIVE
@@ -238,7 +238,7 @@ def test_reset_with_tickets_outstanding(way: str):
             node.request(Ioctl.RESET, uapi.Reset())
         else:
             reset_function()
-        held.ended(Reason.RESET, ABORTED)
+        held.ended(Reason.RESET, FLUSHED)
         held.event(errno.EIO, Reason.RESET)
         assert results(other.events(1)) == [(errno.EIO, Reason.RESET)]
         queue = Queue(node)
@@ -251,7 +251,7 @@ def test_unbind_with_tickets_outstanding():
     with Node() as node, Node() as other:
         held = Held(node, other, handle := node.pages(Buffer(PAGE)))
         with rebound():
-            held.ended(Reason.LOST, ABORTED)
+            held.ended(Reason.LOST, FLUSHED)
             held.event(errno.ENODEV, Reason.LOST)
             request = held.queue.request()
             with pytest.raises(OSError, match="No such device"):
@@ -267,7 +267,7 @@ def test_a_ticket_that_others_keep_waiting():
     """As other jobs that need the channel, from the moment when the one that keeps it is late."""
     with setting("peerdma", "timeout_ms", 5), Node() as node, Node() as other:
         held = Held(node, other, node.pages(Buffer(PAGE)))
-        held.ended(Reason.BUSY, ABORTED)
+        held.ended(Reason.BUSY, FLUSHED)
         held.event(errno.EBUSY, Reason.BUSY)
         held.let_go()
 

@@ -36,6 +36,7 @@ def sound() -> SimpleNamespace:
     return SimpleNamespace(
         _buffers=[SimpleNamespace(expect_guards=lambda: None)],
         device=device,
+        machine=SimpleNamespace(ours=True),
         host=SimpleNamespace(stray_writes=[], intx=SimpleNamespace(level=False)),
         check_guards=lambda: None,
         calm=True,

@@ -78,7 +78,7 @@ def test_capabilities(family):
     assert space.image[express + 0x30] == speed, "target link speed"
 
 
-@pytest.mark.parametrize("family", [*FAMILIES])
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family in SPACES])
 def test_the_gateware_reads_device_control_where_it_is(family):
     assert FAMILIES[family].device_control == SPACES[family].capabilities[0x10] + 8
 
