@@ -192,7 +192,7 @@ class Held:
         self.holder.events(1)
 
     def ended(self, reason: Reason, *first: LaunchStatus) -> None:
-        """That each waiter learns it: of the first ticket as the board, or the driver, says."""
+        """That each waiter learns it. The first ticket has not begun, as it had no channel."""
         found = self.queue.wait(*self.tickets)
         assert found[0] in first, found
         assert set(found[1:]) <= {LaunchStatus.FLUSHED, LaunchStatus.ABORTED}, found
