@@ -15,7 +15,7 @@ from .memory import Transfer
 from .tb import TB, bench
 
 CHANNELS = (1,)
-PCIE = ("ultrascale_plus-256",)
+PCIE = ()
 
 
 async def stop(tb: TB, *, wait: bool = True) -> None:

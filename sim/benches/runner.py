@@ -34,15 +34,16 @@ def discover(everywhere: bool = False) -> dict[str, str]:
     user block than the default, and in `LAUNCH_QUEUES` say how many of these there are.
 
     A module with both `CHANNELS` and `PCIE` is for any block. It runs on these, without its long
-    benches; `everywhere` has all of it on each block that there is a model of.
+    benches, or on none, if it takes long; `everywhere` has all of it on each block that there is a
+    model of.
     """
     found = {}
     for path in sorted(Path(__file__).parent.glob("bench_*.py")):
         module = importlib.import_module(f"{__package__}.{path.stem}")
-        blocks = getattr(module, "PCIE", ())
+        blocks, of_any = getattr(module, "PCIE", ()), hasattr(module, "PCIE")
         channels = getattr(module, "CHANNELS", () if blocks else (1,))
         left_out = SERIES7_ONLY
-        if channels and blocks:
+        if channels and of_any:
             blocks, left_out = (MODELLED, left_out) if everywhere else (blocks, left_out | LONG)
         for variant in (*channels, *blocks):
             suffix = "" if variant == 1 else f"@{variant}"
