@@ -22,7 +22,7 @@ USERS = 16
 ENABLE, FUNCTION_MASK = 1 << 15, 1 << 14
 
 CHANNELS = (1, 2)
-PCIE = ("ultrascale_plus-128",)
+PCIE = ()
 
 
 async def _set_up(tb: TB, *, first: int = 0) -> None:
