@@ -164,7 +164,7 @@ async def failing_read_of_card_ram(tb: TB):
 async def without_bus_master(tb: TB):
     """A copy that loses Bus Master Enable ends in errors on both sides, or waits to be stopped."""
     for _ in range(3):
-        _, _, into, out = copy(tb, [60000], [60000])
+        _, _, into, out = copy(tb, [250_000], [250_000])
         await tb.c2h.start(out)
         await tb.h2c.start(into)
         await Timer(tb.rng.randrange(1500, 6500), "ns")

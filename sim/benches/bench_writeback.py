@@ -182,7 +182,7 @@ async def abort_at_any_time(tb: TB):
             [Transfer(n, target.address + n, 64, regs.DESC_COMPLETED) for n in range(0, 1024, 64)]
         )
         await tb.c2h.start(chain, POLL | RUN)
-        await Timer(200 + 10 * step * tb.device.clock_ns, "ns")
+        await Timer(1 + 10 * step * tb.device.clock_ns, "ns")
         await tb.c2h.write("control", POLL)
         if step % 2:
             # Whatever was under way comes before the answer that the channel is idle.
