@@ -14,7 +14,7 @@ from .memory import Chain, Transfer, lay_out
 from .tb import TB, bench
 
 CHANNELS = (1,)
-PCIE = ("ultrascale_plus-64",)
+PCIE = ()
 
 
 async def push(tb: TB, channel: Channel, transfers, blocks, write: int) -> Chain:

@@ -21,7 +21,7 @@ from .model import CONFIG
 from .tb import TB, bench
 
 CHANNELS = (1,)
-PCIE = ("ultrascale-64",)
+PCIE = ()
 
 _BUILD = regs.EXTENSION["channels"]
 

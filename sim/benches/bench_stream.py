@@ -13,7 +13,7 @@ from .tb import TB, bench
 
 #: These run on a core with two channels each way, too, on the second pair.
 CHANNELS = (1, 2)
-PCIE = ("ultrascale-256",)
+PCIE = ("ultrascale_plus-64",)
 STREAM = regs.STREAM_WINDOW
 
 

@@ -15,7 +15,7 @@ from .memory import Buffer, Transfer
 from .tb import TB, bench
 
 CHANNELS = (1,)
-PCIE = ("ultrascale-256",)
+PCIE = ()
 
 POLL = regs.CHANNEL["control"].field("pollmode_wb_enable").mask
 RUN = regs.CHANNEL["control"].field("run").mask

@@ -84,7 +84,7 @@ def test_never_more_than_fits(largest, rcb, width):
     async def test(bench):
         rng = bench.rng
         places = [0, 0]
-        for _ in range(60):
+        for _ in range(40):
             client = rng.choice([0, 1, 1, 1])
             length = rng.choice([512, 512, 512, rng.randint(1, 512)])
             # A fetch begins anywhere in a page, data does not cross a multiple of 512.
