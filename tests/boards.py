@@ -30,6 +30,7 @@ BOARDS: dict[str, dict[str, Any]] = {
     # Several channels with an extension block, little card RAM, and a user block that stalls.
     "small": {"user": "tests.sim.board.valve:Valve", "h2c": 2, "c2h": 2, "ram_size": 16384},
     # Behind the second adapter.
+    "ultrascale": {"block": "ultrascale"},
     "ultrascale-plus": {"block": "ultrascale-plus"},
 }
 

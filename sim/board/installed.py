@@ -31,11 +31,11 @@ def save(models: Iterable[tuple[Model, dict[str, Any]]], folder: Path) -> None:
     ----------
     models
         Each with what its core is in terms of the board's options, all that choose one. They
-        differ in their user blocks. The first is that of a board without such options.
+        differ in `user` or `block`. The first is that of a board without such options.
     """
     abouts = []
     for model, core in models:
-        library = f"libboard-{core['user']}.so"
+        library = f"libboard-{core['block']}-{core['user']}.so"
         shutil.copyfile(model.library, folder / library)
         space = {name: image.hex() for name, image in asdict(model.space).items()}
         about = {
@@ -61,14 +61,14 @@ def _model(user: str | None, **numbers: int | str | bool | None) -> Model:
             if value not in (None, about["core"][name])
         ]
 
-    about = min(models, key=lambda each: len(others(each)))
-    if missing := others(about):
+    about = next((each for each in models if not others(each)), None)
+    if about is None:
+        there = ("--user {user} --block {block}".format(**each["core"]) for each in models)
         raise StartError(
-            "the installed board has models of the default core only, with the user block "
-            f"{' or '.join(each['core']['user'] for each in models)}, none for "
-            f"{', '.join(missing)}. A checkout of peerdma compiles others: there `make setup && "
-            ".venv/bin/python -m sim.board --socket board.sock` with these options, and open that "
-            "socket"
+            "the installed board has models of the default core only, with "
+            f"{' or '.join(there)}, none with {' '.join(others(models[0]))}. A checkout of peerdma "
+            "compiles others: there `make setup && .venv/bin/python -m sim.board --socket "
+            "board.sock` with these options, and open that socket"
         )
     space = ConfigSpace(**{name: bytes.fromhex(image) for name, image in about["space"].items()})
     return Model(folder / about["library"], about["clock_khz"], space, about["block"])

@@ -95,8 +95,9 @@ def _zig(machine: str) -> Compiler:
     checks = "-fno-sanitize=undefined"
     target = ("c++", "-target", f"{machine}-linux-gnu.{glibc}", "-g0", checks)
     version = run_tool([*_ZIG, "version"], ROOT).strip()
-    # libc++ has debug information, with the paths of this machine.
-    return Compiler((*_ZIG, *target), f"zig {version} {' '.join(target)}", ("-s",))
+    # libc++ has debug information, with the paths of this machine, and much that nothing calls.
+    link = ("-s", "-Wl,--gc-sections")
+    return Compiler((*_ZIG, *target), f"zig {version} {' '.join(target)}", link)
 
 
 def _write_licenses(folder: Path) -> None:

@@ -14,8 +14,14 @@ from sim.compile.tools import ROOT, Compiler
 
 __all__ = ["write_package"]
 
-#: User blocks of its models: the default core's, and a source of frames.
-_USERS = (None, "pattern")
+#: User blocks of its models, and PCIe blocks: the default core, with a source of frames, and behind
+#: each other block. Each takes time to compile and half a MB, so not all pairs are there.
+_MODELS = (
+    (None, "series7"),
+    ("pattern", "series7"),
+    (None, "ultrascale"),
+    (None, "ultrascale-plus"),
+)
 
 
 def write_package(folder: Path, compiler: Compiler) -> None:
@@ -27,13 +33,13 @@ def write_package(folder: Path, compiler: Compiler) -> None:
             shutil.copyfile(path, folder / name)
     core = CoreConfig()
     names = "h2c", "c2h", "ram_size", "launch_queues"
-    options = {name: getattr(core, name) for name in names} | {
-        "plain": False,
-        "waves": False,
-        "block": "series7",
-    }
+    options = {name: getattr(core, name) for name in names} | {"plain": False, "waves": False}
     default = next(name for name, block in BLOCKS.items() if block is core.user)
-    models = [
-        (compiled(user, compiler=compiler), {"user": user or default, **options}) for user in _USERS
-    ]
+    models = (
+        (
+            compiled(user, block=block, compiler=compiler),
+            {"user": user or default, "block": block, **options},
+        )
+        for user, block in _MODELS
+    )
     save(models, folder)

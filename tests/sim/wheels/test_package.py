@@ -50,13 +50,22 @@ def test_the_demo_verifies_its_copy(site, tmp_path):
 OPEN = "import peerdma, sys; print(peerdma.open(sys.argv[1], arguments=sys.argv[2:]).info())"
 
 
-@pytest.mark.parametrize(("user", "found"), [("pass", "PASS"), ("pattern", "PATN")])
-def test_options_that_choose_a_core_that_it_has(site, tmp_path, user, found):
-    options = ["--user", user, "--h2c", "1", "--c2h", "1", "--ram-size", "65536", "--msi", "4"]
-    options += ["--completion-timeout-us", "50"]
+@pytest.mark.parametrize(
+    ("user", "block", "found", "speed"),
+    [
+        ("pass", "series7", "PASS", 2),
+        ("pattern", "series7", "PATN", 2),
+        ("pass", "ultrascale", "PASS", 3),
+        ("pass", "ultrascale-plus", "PASS", 3),
+    ],
+)
+def test_options_that_choose_a_core_that_it_has(site, tmp_path, user, block, found, speed):
+    options = ["--user", user, "--block", block, "--h2c", "1", "--c2h", "1", "--ram-size", "65536"]
+    options += ["--msi", "4", "--completion-timeout-us", "50"]
     done = run(site, "-c", OPEN, "sim", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "simulated=True" in done.stdout and f"user_block='{found}'" in done.stdout
+    for text in ("simulated=True", f"user_block='{found}'", f"link=Link(speed={speed},"):
+        assert text in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -65,7 +74,7 @@ def test_options_that_choose_a_core_that_it_has(site, tmp_path, user, found):
         ["--user bfloat16", "--c2h 2"],
         ["--user pattern", "--h2c 2"],
         ["--plain"],
-        ["--block ultrascale-plus"],
+        ["--user pattern", "--block ultrascale-plus"],
         ["--ram-size 4096"],
         ["--launch-queues 2"],
         ["--waves"],
@@ -76,8 +85,8 @@ def test_options_that_need_another_core_are_named(site, tmp_path, options):
     words = " ".join(options).replace("--waves", "--waves file.fst").split()
     done = run(site, "-c", OPEN, "sim", *words, cwd=tmp_path)
     (line,) = done.stderr.splitlines()[:1]
-    missing = ", ".join(each for each in options if each != "--user pattern")
-    assert f"with the user block pass or pattern, none for {missing}. A checkout" in line
+    assert "with --user pass --block series7 or --user pattern --block series7 or" in line
+    assert f"--block ultrascale-plus, none with {' '.join(options)}. A checkout" in line
     assert "there `make setup && .venv/bin/python -m sim.board --socket board.sock` with" in line
     assert "BoardNotFound: the simulated board did not start" in done.stderr
 

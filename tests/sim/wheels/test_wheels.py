@@ -111,7 +111,7 @@ def test_a_model_that_needs_a_newer_system_is_refused(wheels, tmp_path):
     """Here one that calls a function of glibc 2.38."""
     from sim.wheels.__main__ import audit
 
-    code, library = tmp_path / "newer.c", tmp_path / "libboard-pattern.so"
+    code, library = tmp_path / "newer.c", tmp_path / "libboard-series7-pattern.so"
     code.write_text("#include <string.h>\nvoid f(char *a, char *b) { strlcpy(a, b, 4); }\n")
     command = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.38"]
     environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(CACHE / "zig")}
@@ -170,11 +170,19 @@ def run_in(
     return done
 
 
-def test_they_run_where_there_is_no_compiler(environment, tmp_path):
-    done = run_in(environment, tmp_path, "peerdma", "demo", "--json")
+@pytest.mark.parametrize(
+    ("options", "nbytes"),
+    [
+        ("", 1 << 22),
+        ("--block ultrascale --size 64x64", 1 << 14),
+        ("--block ultrascale-plus --size 64x64", 1 << 14),
+    ],
+)
+def test_they_run_where_there_is_no_compiler(environment, tmp_path, options, nbytes):
+    done = run_in(environment, tmp_path, "peerdma", "demo", "--json", *options.split())
     report = json.loads(done.stdout)
     assert report["verified"] and report["simulated"]
-    assert report["bytes"] == 1 << 22
+    assert report["bytes"] == nbytes
     assert list(tmp_path.iterdir()) == []
     print(f"the demo took {report['wall_seconds']:.1f} s")
 
