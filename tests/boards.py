@@ -32,6 +32,7 @@ BOARDS: dict[str, dict[str, Any]] = {
     # Behind the second adapter.
     "ultrascale": {"block": "ultrascale"},
     "ultrascale-plus": {"block": "ultrascale-plus"},
+    "wide sensor": {"user": "pattern", "block": "ultrascale-plus"},
 }
 
 #: One that no program offers: without an adapter.

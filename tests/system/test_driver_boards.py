@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Boards plugged in beside the first: kinds of interrupt, plain XDMA, faults; how they end.
+"""Boards plugged in beside the first: PCIe blocks, interrupts, plain XDMA, faults; how they end.
 
 Each is plugged in for its test and pulled afterwards. Those have no MSI-X: QEMU ends when one that
 has is pulled.
@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
+from peerdma.cli.main import main
+from peerdma.trace.capture import read
+from peerdma.trace.story import tell
+from peerdma.trace.tlp import Kind
 from sim.system import Guest
+from tests.boards import options
+from tests.system.picoevb import PAGE
 
 pytestmark = pytest.mark.system
 #: So that a test may use the registers of a board's user block.
@@ -71,6 +78,8 @@ with Node(NODE) as node:
     [
         (("--msi", "0"), ("INTX", 1)),
         (("--msi", "1"), ("MSI", 1)),
+        # No other guest has a board behind that block.
+        (("--msi", "1", "--block", "ultrascale"), ("MSI", 1)),
     ],
 )
 def test_kinds_of_interrupt(guest: Guest, options: Sequence[str], kind: tuple[str, int]):
@@ -80,6 +89,39 @@ def test_kinds_of_interrupt(guest: Guest, options: Sequence[str], kind: tuple[st
 
 def test_msix(guest: Guest):
     within(guest, f"NODE, KIND = '/dev/picoevb', ('MSIX', 2)\n{_WORKS}")
+
+
+#: Those of test_driver_frames.py that neither need another board nor wait for seconds.
+_FRAMES = (
+    "records_are_off_behind_a_ring_and_a_new_one_begins_anew",
+    "more_pieces_of_memory_than_credits_at_once",
+    "frames_in_gpu_memory_that_is_taken_away",
+    "a_ring_ends_with_its_file_and_its_process",
+    "a_ring_keeps_its_channel_and_no_other",
+)
+
+
+def test_frames_behind_another_block(guest: Guest, tmp_path: Path):
+    """They arrive as behind the first, and the board's capture tells of them."""
+    capture, page = tmp_path / "frames.pcapng", tmp_path / "frames.html"
+    with plugged(guest, *options("wide sensor"), "--trace", str(capture)) as board:
+        within(
+            guest,
+            f"""
+from tests.system import test_driver_frames
+for name in {_FRAMES}:
+    getattr(test_driver_frames, f"test_{{name}}")()
+""",
+        )
+    assert board.end() == 0
+    story = tell(read(capture))
+    reads = [row for row in story.rows if row.tlp.kind == Kind.READ]
+    assert {row.up for row in reads} == {False, True} and all(row.mate >= 0 for row in reads)
+    # All that one of the tests has received.
+    told = {row.label.partition(", ")[0] for row in story.rows}
+    assert told >= {f"record of frame {number}: {PAGE + 8} bytes" for number in range(257)}
+    assert main(["trace", str(capture), "-o", str(page)]) == 0
+    assert page.read_text().startswith("<!doctype html>")
 
 
 #: Has the function send interrupts, or none: then the watchdog sees later what has ended.

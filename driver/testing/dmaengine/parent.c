@@ -145,8 +145,9 @@ static int probe(struct pci_dev *pdev, const struct pci_device_id *id)
 }
 
 static const struct pci_device_id ids[] = {
-	/* Behind the block of the 7 series, and of UltraScale+. */
+	/* Behind the block of the 7 series, of UltraScale, and of UltraScale+. */
 	{ PCI_DEVICE(0x10ee, 0x7021) },
+	{ PCI_DEVICE(0x10ee, 0x8038) },
 	{ PCI_DEVICE(0x10ee, 0x9038) },
 	{ }
 };

@@ -150,6 +150,16 @@ class _Descriptor:
     at_work: bool = False
 
 
+@dataclass
+class _Fetch:
+    """A read of descriptors under way: what has come of the one at `address`, and if it counts."""
+
+    track: str
+    address: int
+    data: bytes = b""
+    more: bool = True
+
+
 class _Memory:
     """What is mapped for the board."""
 
@@ -188,8 +198,8 @@ class _Teller:
         self._reads: dict[tuple[bool, int], int] = {}
         #: bytes of a read of the board that have come, by its row
         self._answered: dict[int, int] = {}
-        #: the bytes of descriptor fetches that have come
-        self._fetched: dict[int, bytes] = {}
+        #: reads of descriptors under way, by their rows
+        self._fetches: dict[int, _Fetch] = {}
         #: first descriptor of each channel as written: [low, high]
         self._first: dict[str, list[int]] = {}
         #: descriptors that were pushed for a channel's next run, with the first one's row
@@ -341,12 +351,15 @@ class _Teller:
         index = len(self.rows) - 1
         if tlp.kind == Kind.READ:
             self._reads[True, tlp.tag] = index
-            if tlp.address in self._expected:
+            purpose = self._descriptor_of("H2C", tlp.address)
+            if tlp.address in self._expected and not purpose:
                 row.label = f"fetch descriptors at {place}"
-                self._fetched[index] = b""
+                track = self._expected.pop(tlp.address)
+                self._fetches[index] = _Fetch(track, tlp.address)
+                # What it reads next if this is not all of a block, before any of it has come.
+                self._expected[tlp.address + tlp.length] = track
                 return
             row.label = f"read {tlp.length} bytes of {place}"
-            purpose = self._descriptor_of("H2C", tlp.address)
             if purpose:
                 self._purpose[index] = purpose
                 self._moved(purpose, row.time, 0)
@@ -382,31 +395,38 @@ class _Teller:
             row.label = f"{tlp.length} bytes of {place}"
         if tlp.status:
             row.label = f"{request.label}: {tlp.fields()['status']}"
-        if index in self._fetched:
+        if index in self._fetches:
             row.label = "descriptors"
-            self._fetched[index] += tlp.payload
+            self._descriptors(index, tlp.payload, row.time)
             if last:
-                self._descriptors(request, index, row.time)
+                del self._fetches[index]
         purpose = self._purpose.get(index)
         if purpose:
             self._moved(purpose, row.time, min(given, tlp.byte_count))
 
     # Descriptors -------------------------------------------------------------------------------
 
-    def _descriptors(self, request: Row, index: int, time: int) -> None:
-        data, address = self._fetched.pop(index), request.tlp.address
-        self._take(self._expected.pop(address, ""), data, index, time)
-        # What came with the first one needs no fetch of its own.
-        for at in range(address + 32, address + len(data), 32):
-            self._expected.pop(at, None)
+    def _descriptors(self, index: int, payload: bytes, time: int) -> None:
+        """Takes those that have come whole: they are at work before the others have come."""
+        fetch = self._fetches[index]
+        fetch.data += payload
+        while fetch.more and len(fetch.data) >= 32:
+            found, fetch.data = fetch.data[:32], fetch.data[32:]
+            # What came with the one before needs no fetch of its own.
+            self._expected.pop(fetch.address, None)
+            fetch.more = self._take(fetch.track, found, index, time)
+            fetch.address += 32
+        if not fetch.more:
+            request = self.rows[index].tlp
+            self._expected.pop(request.address + request.length, None)
 
-    def _take(self, track: str, data: bytes, row: int, time: int) -> None:
-        """Descriptors that a channel has now, by the TLP of `row`."""
+    def _take(self, track: str, data: bytes, row: int, time: int) -> bool:
+        """Descriptors that a channel has now, by the TLP of `row`; whether more follow."""
         for found in np.frombuffer(data[: len(data) // 32 * 32], regs.DESCRIPTOR):
             control, length = int(found["control"]), int(found["length"])
             source, destination = int(found["source"]), int(found["destination"])
             if control >> 16 != regs.DESC_MAGIC:
-                break
+                return False
             first = destination if track.startswith("C2H") else source
             text = f"{length} bytes, {source:#x} to {destination:#x}"
             self._at_work.setdefault(track, deque()).append(
@@ -414,8 +434,9 @@ class _Teller:
             )
             following = int(found["next"])
             if control & regs.DESC_STOP:
-                break
+                return False
             self._expected[following] = track
+        return True
 
     def _descriptor_of(self, direction: str, address: int) -> _Descriptor | None:
         for track, descriptors in self._at_work.items():

@@ -20,6 +20,8 @@ from tests.host.programs import run
 WORDS = 3000
 #: More pieces of a GPU's memory than descriptors can be pushed.
 PIECES = regs.PUSH_DESCRIPTORS + 1
+#: Bytes of the largest read.
+READ = 512
 
 
 @pytest.fixture(scope="module")
@@ -96,15 +98,17 @@ def test_descriptors_that_are_fetched(tmp_path):
         assert all(label.startswith("fetch descriptors at ring") for label in fetched)
 
 
-def test_records_of_frames_are_told(tmp_path):
-    """Those of frames of their own length, too."""
+@pytest.mark.parametrize("core", ["sensor", "wide sensor"])
+def test_records_of_frames_are_told(tmp_path, core):
+    """Those of frames of their own length, too; and of more frames than one read fetches."""
     path, size = tmp_path / "frames.pcapng", regs.FRAME_RECORD.itemsize
-    with peerdma.open("sim", arguments=[*options("sensor"), "--trace", str(path)]) as board:
+    count = READ // regs.DESCRIPTOR.itemsize // 2 + 1
+    with peerdma.open("sim", arguments=[*options(core), "--trace", str(path)]) as board:
         source, records = testing.PatternSource(board), []
         for nbytes in (1000, size):
             source.start(nbytes)
-            with board.frames([np.empty(nbytes, np.uint8) for _ in range(2)]) as frames:
-                records += [frame.record for frame in itertools.islice(frames, 2)]
+            with board.frames([np.empty(nbytes, np.uint8) for _ in range(count)]) as frames:
+                records += [frame.record for frame in itertools.islice(frames, count)]
     story = tell(read(path))
     labels = [row.label for row in story.rows if row.up and row.tlp.kind == Kind.WRITE]
     assert any(row.label == "extension.frame_records = 0xf" for row in story.rows)
