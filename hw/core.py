@@ -139,6 +139,16 @@ class CoreConfig:
         return 64 if self.h2c + self.c2h == 2 else 32
 
     @property
+    def packets(self) -> bool:
+        """Tickets of launch queues can take packets: frames with their records."""
+        return bool(self.launch_queues and self.recorded)
+
+    @property
+    def recorded(self) -> bool:
+        """Frames of the user block can have records."""
+        return bool(self.user and self.frame_records and issubclass(self.user, FrameBlock))
+
+    @property
     def outside(self) -> int:
         """Pairs whose user logic is outside of the core."""
         return self.pairs if self.user and issubclass(self.user, Axis) else 0
@@ -287,6 +297,7 @@ class Core(wiring.Component):
                     doubtful=c2h or not source,
                     pushable=config.extension,
                     shared=self._shared,
+                    packets=c2h and config.packets and index < config.pairs,
                 )
                 for index in range(count)
             ]
@@ -309,6 +320,7 @@ class Core(wiring.Component):
                 number=index,
                 width=self.block.width,
                 recorded=config.frame_records,
+                packets=config.packets,
             )
             for index in range(config.pairs)
         ]
@@ -422,8 +434,11 @@ class Core(wiring.Component):
                 c2h=config.c2h,
                 pairs=config.pairs,
                 width=self.block.width,
+                packets=config.packets,
             )
         )
+        if config.packets:
+            m.d.comb += launch.packets.eq(Cat(pair.packet for pair in pairs))
         wiring.connect(m, host.launch_bus, launch.bus)
         wiring.connect(m, launch.records, host.launch_records)
         wiring.connect(m, host.doorbell, launch.doorbell)
@@ -440,10 +455,12 @@ class Core(wiring.Component):
         capabilities |= regs.Capability.PUSH | regs.Capability.CAPTURE
         if config.user:
             capabilities |= regs.Capability.STREAM
-            if config.frame_records and issubclass(config.user, FrameBlock):
+            if config.recorded:
                 capabilities |= regs.Capability.FRAME_RECORDS
         if config.launch_queues:
             capabilities |= regs.Capability.LAUNCH
+        if config.packets:
+            capabilities |= regs.Capability.RECEIVE
         if config.overcommit:
             capabilities |= regs.Capability.OVERCOMMIT
         extension = ExtensionBlock(

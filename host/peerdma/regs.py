@@ -519,6 +519,8 @@ class Capability(enum.IntFlag):
     #: It has stopped that until the next reset: the block's receive port fell too far behind the
     #: link, or a read was not answered.
     OVERCOMMIT_OFF = 1 << 9
+    #: A slot of a launch queue can be for a packet of the user stream, see `LAUNCH_SLOT`.
+    RECEIVE = 1 << 10
 
 
 class ErrorKind(enum.IntEnum):
@@ -863,6 +865,8 @@ class LaunchStatus(enum.IntEnum):
     FLUSHED = 17
     #: the queue was disarmed, or the other half of the copy failed
     ABORTED = 18
+    #: the packet was longer than its memory, which has the first bytes of it: no failure
+    LONG = 19
 
 
 class LaunchEnd(enum.IntEnum):
@@ -909,6 +913,7 @@ LAUNCH_SLOT = Block(
                 Field("done", 7, doc="write 1 to the dword at `done` after the record"),
                 Field("queue", 8, 3, "the queue that may launch it"),
                 Field("overlap", 11, doc="its run may overlap with those of others that may, too"),
+                Field("receive", 12, doc="take the next packet; only with Capability.RECEIVE"),
             ),
         ),
         *_address("flush", 0x28, "Address of a dword of the destination, a multiple of 4"),

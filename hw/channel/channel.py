@@ -19,10 +19,17 @@ __all__ = ["Channel"]
 class Channel(wiring.Component):
     """Control and splitter: descriptors come in; what comes out are pieces to read or to write.
 
+    **Packets.** A run of the owner that receives takes a packet of the stream and its record. The
+    descriptor with Stop is for the record, those before it are for the bytes of the packet. Where
+    the packet ends, the last of its pieces is cut, and what is left of these descriptors completes
+    with nothing. If it does not end by then, the rest of it is dropped, and the run ends as `long`.
+
     Parameters
     ----------
     index, c2h, ram_size, has_stream, doubtful, pushable, shared
         As for `hw.channel.control.ChannelControl`.
+    packets : bool
+        The owner's runs may receive. Only if `shared`, and `c2h`.
 
     Members
     -------
@@ -57,9 +64,11 @@ class Channel(wiring.Component):
         doubtful: bool = True,
         pushable: bool = False,
         shared: bool = False,
+        packets: bool = False,
     ):
         self._c2h = c2h
         self._shared = shared
+        self._packets = packets
         self._offset_bits = offset_bits(ram_size)
         self._control = ChannelControl(
             index=index,
@@ -82,7 +91,7 @@ class Channel(wiring.Component):
                 "piece_short": In(1),
                 "piece": Out(stream.Signature(Piece)),
                 "report": In(stream.Signature(PieceReport, **always)),
-                "stream": Out(StreamChannelSignature()),
+                "stream": Out(StreamChannelSignature(packets)),
                 "moving": Out(1),
                 "waits_for": Out(WaitsFor),
             }
@@ -91,7 +100,7 @@ class Channel(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.control = control = self._control
-        m.submodules.splitter = splitter = Splitter(self._offset_bits)
+        m.submodules.splitter = splitter = Splitter(self._offset_bits, cuttable=self._packets)
 
         wiring.connect(m, wiring.flipped(self.host), control.host)
         wiring.connect(m, control.fetch, wiring.flipped(self.fetch))
@@ -167,7 +176,41 @@ class Channel(wiring.Component):
         if self._shared:
             wiring.connect(m, wiring.flipped(self.owner), control.owner)
             wiring.connect(m, control.owned_push, wiring.flipped(self.owned_push))
+            if self._packets:
+                self._receive(m, splitter, found, outstanding)
             with m.If(self.host.owned | (control.blocked & self.stream.run.start_ok)):
                 waits = Mux(control.blocked, WaitsFor.GRANT, WaitsFor.NOTHING)
                 m.d.comb += self.waits_for.eq(waits)
         return m
+
+    def _receive(self, m, splitter, found, outstanding):
+        """Have the pieces of a run that receives end with the packet; `found` as for any run."""
+        control, packet, piece = self._control, self.stream.packet, splitter.piece
+        #: the piece is of the record; bytes of its packet, or the end, come first
+        of_record, before = Signal(), Signal()
+        #: the packet has ended where the piece begins: its span is complete
+        empty = Signal()
+        at_end, none_out = packet.ends & (packet.rest == 0), outstanding == 0
+        receives = self.host.owned & self.owner.receives & piece.payload.stream & piece.valid
+        with m.If(splitter.span.valid & splitter.span.ready):
+            m.d.sync += of_record.eq(control.ends_list)
+        m.d.comb += [
+            splitter.rest.eq(packet.rest),
+            before.eq(receives & of_record & piece.payload.first & ~at_end),
+            packet.drop.eq(before & none_out),
+        ]
+        with m.If(before):
+            m.d.comb += found.eq(0)
+        with m.If(receives & ~of_record & packet.ends & (packet.rest != piece.payload.length)):
+            # Spans complete in order.
+            m.d.comb += [
+                found.eq(0),
+                empty.eq(at_end & none_out),
+                splitter.cut.eq(~at_end | none_out),
+            ]
+        with m.If(empty):
+            m.d.comb += [control.finished.valid.eq(1), control.finished.payload.eq(Outcome.OK)]
+        with m.If(packet.dropped):
+            m.d.sync += control.long.eq(1)
+        with m.If(self.fetch.start):
+            m.d.sync += control.long.eq(0)

@@ -90,6 +90,9 @@ class ChannelControl(wiring.Component):
     stream : Out(StreamRunSignature)
     blocked : Out(1)
         A run that software started waits for `stream.start_ok`, or for its turn.
+    ends_list : Out(1), long : In(1)
+        The span that is offered is that of the descriptor with Stop; and as at
+        `hw.channel.grant.ChannelGrant`. Only if `shared`.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class ChannelControl(wiring.Component):
                 "beats": In(8),
                 "stream": Out(StreamRunSignature()),
                 "blocked": Out(1),
+                **({"ends_list": Out(1), "long": In(1)} if shared else {}),
             }
         )
 
@@ -280,5 +284,8 @@ class ChannelControl(wiring.Component):
             run.streamed.eq(host.streamed),
             grant.waits.eq(run.events.busy & ~run.stream.running),
             grant.stop.eq(self.host.settings.stop),
+            grant.long.eq(self.long),
+            # The next descriptor comes when the span is taken.
+            self.ends_list.eq(self._intake.entry.payload.stop),
             self.host.owned.eq(grant.owned),
         ]

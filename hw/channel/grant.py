@@ -78,6 +78,8 @@ class ChannelGrant(wiring.Component):
         `word` is that of the owner.
     stop : In(1)
         Abort, and start no run while this is high.
+    long : In(1)
+        The packet that the run has taken was longer than its memory.
     parts : Out(RunPartsSignature)
         The channel's parts, for whoever has the channel.
     owned : Out(1)
@@ -93,6 +95,7 @@ class ChannelGrant(wiring.Component):
                 "owner": In(OwnerSignature()),
                 "word": Out(stream.Signature(PushedWord)),
                 "stop": In(1),
+                "long": In(1),
                 "parts": Out(RunPartsSignature()),
                 "owned": Out(1),
             }
@@ -148,6 +151,7 @@ class ChannelGrant(wiring.Component):
             owner.runs.eq(runs),
             counted.eq(count + (parts.oldest.ready & self.owned)),
             end.count.eq(counted),
+            end.long.eq(self.long),
             self.word.valid.eq(owner.word.valid),
             self.word.payload.eq(owner.word.payload),
             owner.word.ready.eq(self.word.ready),

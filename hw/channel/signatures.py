@@ -66,6 +66,8 @@ class RunEnd(data.Struct):
     count: 16
     #: no other run is under way any more: those behind one that failed are aborted with it
     last: 1
+    #: the packet was longer than its memory
+    long: 1
 
 
 class OwnerSignature(wiring.Signature):
@@ -102,6 +104,9 @@ class OwnerSignature(wiring.Signature):
         Begin a run as soon as the channel is `ready`.
     address, adjacent, pushed : Out
         As in `FetchSignature`. Stable from `start` until `ended`, or until `ready`.
+    receives : Out(1)
+        The run takes a packet, see `hw.channel.channel.Channel`. Stable while granted. Low where
+        the channel cannot.
     started : In(1)
         From the cycle after the first run has begun to that in which the last one has `ended`.
     runs : In(range(RUNS + 1))
@@ -125,6 +130,7 @@ class OwnerSignature(wiring.Signature):
                 "address": Out(64),
                 "adjacent": Out(6),
                 "pushed": Out(Pushed),
+                "receives": Out(1),
                 "started": In(1),
                 "runs": In(range(RUNS + 1)),
                 "ended": In(stream.Signature(RunEnd, **always)),

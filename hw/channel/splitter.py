@@ -39,6 +39,8 @@ class Splitter(wiring.Component):
     ----------
     offset_bits : int
         How many bits of the card address count.
+    cuttable : bool
+        A span may end before its length.
 
     Members
     -------
@@ -52,16 +54,20 @@ class Splitter(wiring.Component):
         left of the span after that cycle is dropped, an offered piece included.
     piece : Out(stream of Piece)
         Once valid it stays, unless `abort` withdraws it.
+    cut : In(1), rest : In(10)
+        The piece that is offered, and not taken in this cycle, has only so many bytes, and is the
+        last one of its span; 0 withdraws it. Only if `cuttable`.
     """
 
-    def __init__(self, offset_bits: int = OFFSET_BITS):
-        self._offset_bits = offset_bits
+    def __init__(self, offset_bits: int = OFFSET_BITS, *, cuttable: bool = False):
+        self._offset_bits, self._cuttable = offset_bits, cuttable
         super().__init__(
             {
                 "span": In(stream.Signature(Span)),
                 "limit": In(3),
                 "abort": In(1),
                 "piece": Out(stream.Signature(Piece)),
+                **({"cut": In(1), "rest": In(10)} if cuttable else {}),
             }
         )
 
@@ -113,6 +119,13 @@ class Splitter(wiring.Component):
                     moved(piece.place.as_value(), piece.length, self._offset_bits)
                 ),
             ]
+        if self._cuttable:
+            with m.If(self.cut):
+                m.d.sync += [
+                    self.piece.valid.eq(self.rest.any()),
+                    piece.length.eq(self.rest),
+                    piece.last.eq(1),
+                ]
         with m.If(self.abort):
             m.d.sync += self.piece.valid.eq(0)
 

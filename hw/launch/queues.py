@@ -49,6 +49,8 @@ class LaunchQueues(wiring.Component):
         Channels in each direction, and pairs with a user stream.
     width : int
         Bits of a beat of a read.
+    packets : bool
+        C2H channels can take packets from their pairs.
 
     Members
     -------
@@ -65,11 +67,15 @@ class LaunchQueues(wiring.Component):
         High for some cycles: flush the pair, of which both channels are granted.
     records : Out(DirectRecordSignature)
         Records, and done words.
+    packets : In(pairs)
+        Pairs of which a packet is there. Only with `packets`.
     """
 
-    def __init__(self, *, queues: int, h2c: int, c2h: int, pairs: int, width: int):
-        self._queues, self._width = queues, width
-        self._sequencer = Sequencer(queues=queues, h2c=h2c, c2h=c2h, pairs=pairs)
+    def __init__(
+        self, *, queues: int, h2c: int, c2h: int, pairs: int, width: int, packets: bool = False
+    ):
+        self._queues, self._width, self._packets = queues, width, packets
+        self._sequencer = Sequencer(queues=queues, h2c=h2c, c2h=c2h, pairs=pairs, packets=packets)
         always = {"always_ready": True}
         super().__init__(
             {
@@ -81,6 +87,7 @@ class LaunchQueues(wiring.Component):
                 "owners": Out(OwnerSignature()).array(h2c + c2h),
                 "flush": Out(pairs),
                 "records": Out(DirectRecordSignature()),
+                **({"packets": In(pairs)} if packets else {}),
             }
         )
 
@@ -132,6 +139,8 @@ class LaunchQueues(wiring.Component):
             sequencer.disarmed.eq(~Cat(settings.armed for settings in table.settings)),
             self.flush.eq(sequencer.flush),
         ]
+        if self._packets:
+            m.d.comb += sequencer.packets.eq(self.packets)
 
         # What a read brings: entries, or a shadow tail. The latter can wait for the next poll.
         placed = self.placement

@@ -23,8 +23,13 @@ STATUS_BITS = 5
 _STATUS = regs.LaunchStatus
 
 
-def channels_of(control: View, h2c: int, c2h: int, pairs: int) -> tuple[Value, Value]:
-    """The channels that a slot's control names, H2C first, and whether the core has them."""
+def channels_of(
+    control: View, h2c: int, c2h: int, pairs: int, *, packets: bool = False
+) -> tuple[Value, Value]:
+    """The channels that a slot's control names, H2C first, and whether the core has them.
+
+    With `packets` those of C2H can take packets from their pair.
+    """
     number = control.channel
     senders = Cat(number == index for index in range(h2c))
     receivers = Cat(number == index for index in range(c2h))
@@ -32,7 +37,9 @@ def channels_of(control: View, h2c: int, c2h: int, pairs: int) -> tuple[Value, V
         senders & (control.pair | ~control.c2h).replicate(h2c),
         receivers & (control.pair | control.c2h).replicate(c2h),
     )
-    return channels, Mux(control.pair, number < pairs, channels.any())
+    takes_packets = control.c2h & ~control.pair & (number < pairs) if packets else 0
+    exists = Mux(control.pair, number < pairs, channels.any())
+    return channels, exists & (~control.receive | takes_packets)
 
 
 class Runs(wiring.Component):
@@ -52,8 +59,8 @@ class Runs(wiring.Component):
     owners : array of Out(OwnerSignature)
     queue : In(range(queues))
         The queue that is served: what the following is of.
-    begin : In(channels)
-        Request these from this cycle on, for a queue that has none.
+    begin : In(channels), receives : In(1)
+        Request these from this cycle on, for a queue that has none; for a run that takes a packet.
     again, give_back, stop : In(1)
         Request all again; withdraw the requests that are granted; withdraw all.
     release : In(1)
@@ -72,7 +79,7 @@ class Runs(wiring.Component):
         All runs of the oldest ticket that has begun have ended, or will not begin any more.
     status : Out(STATUS_BITS)
         How that one ended: the first error in the order of the channels, else ABORTED if a run
-        was aborted or has not begun, else OK.
+        was aborted or has not begun, else LONG if the packet was, else OK.
     running : In(range(RUNS + 1)), next : In(1)
         Tickets that have begun, from that one on; and the one after that is the oldest from the
         next cycle on.
@@ -91,6 +98,7 @@ class Runs(wiring.Component):
                 "owners": Out(OwnerSignature()).array(channels),
                 "queue": In(range(queues)),
                 "begin": In(channels),
+                "receives": In(1),
                 "again": In(1),
                 "give_back": In(1),
                 "stop": In(1),
@@ -134,7 +142,11 @@ class Runs(wiring.Component):
         #: for each channel, whether the oldest run has ended by Stop; and the error of the one
         #: behind those that have
         good = Signal(channels)
-        m.d.comb += self.status.eq(Mux((~good & used).any(), _STATUS.ABORTED, _STATUS.OK))
+        #: for each channel, whether the run that ended last took a packet that was too long
+        long = Signal(channels)
+        m.d.comb += self.status.eq(Mux((long & used).any(), _STATUS.LONG, _STATUS.OK))
+        with m.If((~good & used).any()):
+            m.d.comb += self.status.eq(_STATUS.ABORTED)
         for number, owner in reversed(list(enumerate(owners))):
             end, outcome = owner.ended.payload, Signal(Outcome, name=f"outcome{number}")
             broken = owner.ended.valid & ((end.outcome != Outcome.OK) | end.aborted)
@@ -144,6 +156,10 @@ class Runs(wiring.Component):
                 m.d.sync += outcome.eq(Outcome.OK)
             with m.If(broken):
                 m.d.sync += outcome.eq(end.outcome)
+            with m.If(owner.ended.valid):
+                m.d.sync += long[number].eq(end.long)
+            with m.If(self.begin[number]):
+                m.d.sync += owner.receives.eq(self.receives)
             with m.If(used[number] & ~good[number] & (outcome != Outcome.OK)):
                 m.d.comb += self.status.eq(outcome)
             drops.append((owner.ended.valid & end.last) << number)

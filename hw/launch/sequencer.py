@@ -57,9 +57,14 @@ class Sequencer(wiring.Component):
     other one, too. When both are granted, the pair is flushed: what earlier runs have left there is
     not in the copy.
 
+    **Packets.** A ticket for a packet requests its channel when there is one, and gives it back if
+    software has taken the packet meanwhile.
+
     Parameters
     ----------
     queues, h2c, c2h, pairs : int
+    packets : bool
+        Slots may be for packets.
 
     Members
     -------
@@ -81,10 +86,13 @@ class Sequencer(wiring.Component):
         Flush these pairs, of which both channels are granted.
     records : Out(DirectRecordSignature)
         Records, and done words.
+    packets : In(pairs)
+        Pairs of which a packet is there. Only with `packets`.
     """
 
-    def __init__(self, *, queues: int, h2c: int, c2h: int, pairs: int):
+    def __init__(self, *, queues: int, h2c: int, c2h: int, pairs: int, packets: bool = False):
         self._queues, self._h2c, self._c2h, self._pairs = queues, h2c, c2h, pairs
+        self._packets = packets
         self._runs = Runs(queues, h2c + c2h)
         self._start = RunStart(h2c=h2c, c2h=c2h, pairs=pairs)
         self._completion = Completion()
@@ -94,6 +102,8 @@ class Sequencer(wiring.Component):
         self._acts = Signal(name="acts")
         #: the ticket that was looked up last waits for a channel: records go before the next look
         self._blocked = Signal(name="blocked")
+        #: the ticket that is to be started takes a packet, and there is none
+        self._absent = Signal(name="absent")
         #: queues that wait for a channel which another one has
         self._stalled = Signal(queues, name="stalled")
         #: queues that had nothing to do when they were served, and had no doorbell since
@@ -125,6 +135,7 @@ class Sequencer(wiring.Component):
                 "owners": Out(OwnerSignature()).array(h2c + c2h),
                 "flush": Out(pairs),
                 "records": Out(DirectRecordSignature()),
+                **({"packets": In(pairs)} if packets else {}),
             }
         )
 
@@ -155,6 +166,8 @@ class Sequencer(wiring.Component):
             start.slot.eq(self.slot),
             start.pair.eq(here.known.pair),
             start.follows.eq(here.known.running.any()),
+            start.absent.eq(self._absent),
+            self._absent.eq(here.known.receives & ~self._packet_of(runs.used)),
             runs.running.eq(here.known.running),
             runs.next.eq(step.ended & ~step.unstarted),
         ]
@@ -221,6 +234,11 @@ class Sequencer(wiring.Component):
                 with m.If(completion.takes):
                     m.next = "Look"
         return m
+
+    def _packet_of(self, channels):
+        """There is a packet for one of these channels."""
+        pairs = channels[self._h2c :][: self._pairs]
+        return (pairs & self.packets).any() if self._packets else Const(0)
 
     def _move(self, m, phase):
         """The ticket of the queue that is served is in this phase next."""
@@ -333,7 +351,9 @@ class Sequencer(wiring.Component):
                     self._read(m, Read.ENTRIES)
         with m.Elif(known.phase == Phase.GRANT):
             m.d.comb += self.row.eq(slot_row(self.slot, "descriptor"))
-            with m.If(Mux(runs_some, runs.ready, runs.granted)):
+            with m.If(self._absent):
+                m.d.comb += runs.stop.eq(1)
+            with m.Elif(Mux(runs_some, runs.ready, runs.granted)):
                 m.d.comb += self._acts.eq(1)
                 self._stay(m, "Start")
             with m.Elif(known.pair & on & ~runs_some):
@@ -349,7 +369,10 @@ class Sequencer(wiring.Component):
     def _look_up(self, m):
         """The slot of the ticket: whether it can be started, and with which channels."""
         runs, step, known, control = self._runs, self.step, self.here.known, CONTROL(self.word[:32])
-        channels, exists = channels_of(control, self._h2c, self._c2h, self._pairs)
+        channels, exists = channels_of(
+            control, self._h2c, self._c2h, self._pairs, packets=self._packets
+        )
+        receives = control.receive if self._packets else Const(0)
         mine = control.valid & (control.queue == self.queue)
         m.d.comb += [
             self.row.eq(slot_row(self.slot, "descriptor")),
@@ -359,11 +382,16 @@ class Sequencer(wiring.Component):
             step.kept.has_done.eq(control.done & mine),
             step.kept.flushes.eq(control.flush),
             step.pair.eq(control.pair),
+            step.receives.eq(receives),
+            runs.receives.eq(receives),
         ]
+        overlaps = control.overlap & ~control.pair & ~receives
         #: it can run beside others that do, on the same channel
-        beside = (channels == runs.used) & control.overlap & ~control.pair & known.overlaps
+        beside = (channels == runs.used) & overlaps & known.overlaps
         runs_some, own = known.running.any(), 1 << self.queue
-        m.d.comb += step.overlaps.eq(control.overlap & ~control.pair & (beside | ~runs_some))
+        #: the channels are another queue's, or there is no packet
+        taken, absent = (runs.taken & channels).any(), receives & ~self._packet_of(channels)
+        m.d.comb += step.overlaps.eq(overlaps & (beside | ~runs_some))
         m.next = "Look"
         m.d.sync += self._blocked.eq(0)
         with m.If(known.failed | ~mine | ~exists):
@@ -372,12 +400,10 @@ class Sequencer(wiring.Component):
             with m.If(beside & ~runs.left):
                 self._move(m, Phase.GRANT)
                 m.next = "Start"
-        with m.Elif((runs.taken & channels).any()):
-            m.d.sync += [
-                self.queue.eq(self._following),
-                self._blocked.eq(1),
-                self._stalled.eq(self._stalled | own),
-            ]
+        with m.Elif(taken | absent):
+            m.d.sync += [self.queue.eq(self._following), self._blocked.eq(1)]
+            with m.If(~absent):
+                m.d.sync += self._stalled.eq(self._stalled | own)
         with m.Else():
             m.d.comb += runs.begin.eq(channels)
             self._move(m, Phase.GRANT)

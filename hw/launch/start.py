@@ -32,6 +32,8 @@ class RunStart(wiring.Component):
         behind it.
     follows : In(1)
         Others are under way, of the same single channel.
+    absent : In(1)
+        It takes a packet, and there is none: as long as it has not begun, it does not.
     used, granted, ready, pushed, started : In, target, number, push, start, stop : Out
         As at `hw.launch.runs.Runs`.
     grants : In(h2c + c2h)
@@ -53,6 +55,7 @@ class RunStart(wiring.Component):
                 "slot": In(SLOT_BITS),
                 "pair": In(1),
                 "follows": In(1),
+                "absent": In(1),
                 "used": In(channels),
                 "granted": In(1),
                 "ready": In(1),
@@ -86,7 +89,7 @@ class RunStart(wiring.Component):
         side = Mux(half, ~of_h2c, of_h2c)
         m.d.comb += [
             self.target.eq(Mux(self.pair, self.used & side, self.used)),
-            ready.eq(Mux(self.follows, self.ready | began, self.granted)),
+            ready.eq(Mux(self.follows, self.ready | began, self.granted & (~self.absent | began))),
             begins.eq(began | self.started),
             self.begun.eq(self.done & (half | begins)),
         ]
@@ -113,7 +116,7 @@ class RunStart(wiring.Component):
             m.d.comb += [
                 self.row.eq(slot_row(other, "descriptor")),
                 # What begins before the start is given up shows in time.
-                self.start.eq((cycles != START_TIMEOUT) & ~began),
+                self.start.eq((cycles != START_TIMEOUT) & ~began & ~self.absent),
             ]
             with m.If(begins & self.pair & ~half):
                 m.d.sync += [half.eq(1), starts.eq(0), cycles.eq(0), began.eq(0)]

@@ -23,6 +23,11 @@ _END, _STATUS = regs.LaunchEnd, regs.LaunchStatus
 _PLACE_BITS = exact_log2(PLACES)
 
 
+def _good(status: Value) -> Value:
+    """Tickets behind one with this status are started."""
+    return (status == _STATUS.OK) | (status == _STATUS.LONG)
+
+
 class Known(data.Struct):
     """What is kept of a queue and its next ticket, up to the start of that one's run."""
 
@@ -43,8 +48,9 @@ class Known(data.Struct):
     tried: 1
     #: it may read the shadow tail, or the same entry again
     due: 1
-    #: of its slot: it is a pair's; it has a flush read
+    #: of its slot: it is a pair's; it takes a packet; it has a flush read
     pair: 1
+    receives: 1
     flushes: 1
     #: an earlier ticket had failed when its slot was looked up
     flushed: 1
@@ -82,6 +88,7 @@ class Step(data.Struct):
     kept: Kept
     overlaps: 1
     pair: 1
+    receives: 1
     #: its run has begun
     starts: 1
     #: the run of the oldest one has ended, or it has none, with this outcome: it ends
@@ -235,6 +242,7 @@ class QueueWork(wiring.Component):
                 m.d.sync += [
                     known.overlaps.eq(step.overlaps),
                     known.pair.eq(step.pair),
+                    known.receives.eq(step.receives),
                     known.flushes.eq(step.kept.flushes),
                     known.flushed.eq(known.failed),
                 ]
@@ -252,10 +260,10 @@ class QueueWork(wiring.Component):
             with m.If(step.finished & completes):
                 m.d.sync += [ending.at_work.eq(0), ending.recorded.eq(0)]
             failed_flush = failed_read & flushing
-            with m.If(failed_flush & (ending.status == _STATUS.OK)):
+            with m.If(failed_flush & _good(ending.status)):
                 m.d.sync += ending.status.eq(outcome)
             # No ticket is started behind a failed one, but for one that has begun by then.
-            fails = (step.ended & served & (step.outcome != _STATUS.OK)) | failed_flush
+            fails = (step.ended & served & ~_good(step.outcome)) | failed_flush
             with m.If(fails & ~known.failed):
                 failure = Mux(failed_flush, outcome, step.outcome)
                 m.d.sync += [known.failed.eq(1), known.status.eq(failure)]

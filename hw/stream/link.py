@@ -6,7 +6,12 @@ from amaranth.lib.wiring import In, Out
 
 from ..records import PlacementAddress
 
-__all__ = ["ReservationSignature", "StreamChannelSignature", "StreamRunSignature"]
+__all__ = [
+    "PacketSignature",
+    "ReservationSignature",
+    "StreamChannelSignature",
+    "StreamRunSignature",
+]
 
 
 class StreamRunSignature(wiring.Signature):
@@ -52,8 +57,31 @@ class ReservationSignature(wiring.Signature):
         )
 
 
+class PacketSignature(wiring.Signature):
+    """The packet whose bytes are next in a ring, from the side of the channel that takes them.
+
+    Members
+    -------
+    ends : In(1), rest : In(10)
+        It ends `rest` bytes further, which are there, and are not more than the reservation's
+        `length`. It stays so until bytes are reserved.
+    drop : Out(1)
+        Drop what is there of it. Only while all that was reserved is released.
+    dropped : In(1)
+        Bytes are dropped in this cycle.
+    """
+
+    def __init__(self):
+        super().__init__({"ends": In(1), "rest": In(10), "drop": Out(1), "dropped": In(1)})
+
+
 class StreamChannelSignature(wiring.Signature):
     """All that joins a channel to its pair, from the channel's side.
+
+    Parameters
+    ----------
+    packets : bool
+        The channel may take the bytes of a packet and no more.
 
     Members
     -------
@@ -63,14 +91,17 @@ class StreamChannelSignature(wiring.Signature):
         High for one cycle: a piece has failed. No later than the first in-order mark of the next.
     drained : Out(1)
         No piece of the channel is under way, and none is waiting.
+    packet : Out(PacketSignature)
+        Only with `packets`.
     """
 
-    def __init__(self):
+    def __init__(self, packets: bool = False):
         super().__init__(
             {
                 "run": Out(StreamRunSignature()),
                 "reservation": Out(ReservationSignature()),
                 "failed": Out(1),
                 "drained": Out(1),
+                **({"packet": Out(PacketSignature())} if packets else {}),
             }
         )

@@ -44,6 +44,8 @@ class StreamPair(wiring.Component):
         Bits of a word of the rings, and of a beat of the stream.
     recorded : bool
         The frames of a `FrameBlock` can have records.
+    packets : bool
+        C2H can take such a frame with its record, and no more: a packet.
 
     Members
     -------
@@ -55,7 +57,10 @@ class StreamPair(wiring.Component):
         Software wants a record behind each frame; clock cycles since reset. Only if frames can have
         records.
     h2c, c2h : In(StreamChannelSignature)
-        Both channels, whose runs start only while the pair is not broken.
+        Both channels, whose runs start only while the pair is not broken. That of C2H with
+        `packets`.
+    packet : Out(1)
+        A packet has begun to come, or is there. Only with `packets`.
     placement : In(stream of placement, always ready)
     mark : In(stream of InOrderMark, always ready)
         The data of the H2C channel that is for the stream, and how far its oldest read has come.
@@ -76,11 +81,13 @@ class StreamPair(wiring.Component):
         outbound: int | None = None,
         width: int,
         recorded: bool = True,
+        packets: bool = False,
     ):
         # A wider link brings more in a round trip, and block RAMs side by side have the room.
         inbound, outbound = inbound or 128 * width, outbound or 64 * width
         self._source = user.RATIO[0] == 0
         self.recorded: bool = recorded and issubclass(user, FrameBlock)
+        self.packets: bool = packets and self.recorded
         # A class derived from it may change the bytes.
         if user is PassThrough:
             self._path = CopyRing(inbound, pair=number, width=width)
@@ -92,6 +99,7 @@ class StreamPair(wiring.Component):
                 outbound=outbound,
                 width=width,
                 recorded=self.recorded,
+                packets=self.packets,
             )
         always = {"always_ready": True}
         ports = {"ports": Out(UserPorts(width))} if issubclass(user, Axis) else {}
@@ -101,12 +109,13 @@ class StreamPair(wiring.Component):
                 "flush": In(1),
                 **({"records": In(1), "cycles": In(64)} if self.recorded else {}),
                 "h2c": In(StreamChannelSignature()),
-                "c2h": In(StreamChannelSignature()),
+                "c2h": In(StreamChannelSignature(self.packets)),
                 "placement": In(stream.Signature(placement(width), **always)),
                 "mark": In(stream.Signature(InOrderMark, **always)),
                 "read": In(ReadPortSignature(width)),
                 "released": In(1),
                 "active": Out(1),
+                **({"packet": Out(1)} if self.packets else {}),
                 **ports,
             }
         )
@@ -127,6 +136,9 @@ class StreamPair(wiring.Component):
                 wiring.connect(m, path.ports, wiring.flipped(self.ports))
         if self.recorded:
             m.d.comb += [path.records.eq(self.records), path.cycles.eq(self.cycles)]
+        if self.packets:
+            wiring.connect(m, wiring.flipped(self.c2h.packet), path.packet)
+            m.d.comb += self.packet.eq(path.there)
         was_broken = Signal()
         broken, start_ok = Signal(), Signal()
         m.d.comb += [

@@ -25,7 +25,8 @@ from ..memory.banks import Banks, ReadPortSignature
 from ..memory.rotators import Get, Put
 from ..parts.queue import Queue
 from ..records import InOrderMark, placement
-from .link import ReservationSignature
+from .link import PacketSignature, ReservationSignature
+from .packets import PacketEnds
 from .space import ReadSpace, WriteSpace
 
 __all__ = [
@@ -160,6 +161,8 @@ class OutboundRing(wiring.Component):
         Number of the pair, for its placement addresses.
     width : int
         Bits of a word, and of a beat.
+    packets : bool
+        The ring knows where packets end, of those with a record behind them.
 
     Members
     -------
@@ -168,10 +171,18 @@ class OutboundRing(wiring.Component):
         As of `WriteSpace`.
     read : In(ReadPortSignature)
         For the writer, from the cycle after the ring was ready; rows count modulo the size.
+    records : In(1)
+        A record follows a packet whose last beat is taken now. Only with `packets`.
+    packet : In(PacketSignature)
+        Only with `packets`.
+    there : Out(1)
+        In the cycle before there were bytes, or the end of a packet, of those that have records.
+        Only with `packets`.
     """
 
-    def __init__(self, size: int, *, pair: int = 0, width: int):
-        self._space = WriteSpace(size, pair=pair)
+    def __init__(self, size: int, *, pair: int = 0, width: int, packets: bool = False):
+        self._space = WriteSpace(size, pair=pair, packets=packets)
+        self._packets = packets
         self._size = size
         self._width = width
         super().__init__(
@@ -181,6 +192,11 @@ class OutboundRing(wiring.Component):
                 "released": In(1),
                 "read": In(ReadPortSignature(width)),
                 "flush": In(1),
+                **(
+                    {"records": In(1), "packet": In(PacketSignature()), "there": Out(1)}
+                    if packets
+                    else {}
+                ),
             }
         )
 
@@ -224,7 +240,36 @@ class OutboundRing(wiring.Component):
             m.d.sync += taken.eq(taken + beat.count)
         with m.If(self.flush):
             m.d.sync += taken.eq(0)
+        if self._packets:
+            self._find_packets(m, taken + beat.count, accept & beat.last)
         return m
+
+    def _find_packets(self, m, end, last):
+        """What is known of packets, of which this is the `last` beat, that ends there."""
+        space, packet, reservation = self._space, self.packet, self.reservation
+        m.submodules.ends = ends = PacketEnds(self._size)
+        #: bytes that are there of the next packet, or of those without records before its end
+        here = Signal.like(space.level)
+        m.d.comb += [
+            ends.end.eq(end),
+            ends.last.eq(last),
+            ends.records.eq(self.records),
+            ends.claimed.eq(space.claimed),
+            ends.flush.eq(self.flush),
+            packet.ends.eq(ends.known & (ends.rest <= reservation.length) & (here == ends.rest)),
+            packet.rest.eq(ends.rest),
+            here.eq(Mux(ends.known & (ends.rest < space.level), ends.rest, space.level)),
+            space.skip.eq(Mux(packet.drop & ~ends.passed, here, 0)),
+            packet.dropped.eq(space.skip.any()),
+        ]
+        # Bytes are not reserved before it is known whether their packet ends among them.
+        with m.If(ends.passed):
+            m.d.comb += reservation.ready.eq(0)
+        with m.If(~ends.ready):
+            m.d.comb += self.beats.ready.eq(0)
+        m.d.sync += self.there.eq(
+            self.records & ~ends.passed & (ends.known | space.level.any()) & ~self.flush
+        )
 
 
 class CopyRing(wiring.Component):

@@ -121,6 +121,8 @@ class WriteSpace(wiring.Component):
         Bytes, a power of two from 1 KiB to 32 KiB.
     pair : int
         Number of the pair, for its placement addresses.
+    packets : bool
+        Bytes may be skipped.
 
     Members
     -------
@@ -135,14 +137,20 @@ class WriteSpace(wiring.Component):
     flush : In(1)
         Forget all bytes, `written` begins at 0 as well. Nothing may be claimed that could still be
         released.
+    claimed : Out(position), level : Out(position)
+        Bytes before this are reserved; and how many are there that are not. Only with `packets`.
+    skip : In(position)
+        So many of these are gone. Only while all that were reserved are released, and with
+        `packets`.
     """
 
     #: Payloads that are claimed and not released, at most: as many as writer and adapter can hold.
     _CLAIMS = 16
 
-    def __init__(self, size: int, *, pair: int):
-        self._pair = pair
+    def __init__(self, size: int, *, pair: int, packets: bool = False):
+        self._pair, self._packets = pair, packets
         shape = position(size)
+        more = {"claimed": Out(shape), "level": Out(shape), "skip": In(shape)} if packets else {}
         super().__init__(
             {
                 "reservation": In(ReservationSignature()),
@@ -150,6 +158,7 @@ class WriteSpace(wiring.Component):
                 "written": In(shape),
                 "freed": Out(shape),
                 "flush": In(1),
+                **more,
             }
         )
 
@@ -157,8 +166,11 @@ class WriteSpace(wiring.Component):
         m = Module()
         reservation = self.reservation
         m.submodules.claims = claims = ResetInserter(self.flush)(Queue(10, self._CLAIMS))
-        claimed = Signal.like(self.written)
-        level = Signal.like(self.written)
+        names = "claimed", "level"
+        claimed, level = (
+            getattr(self, name) if self._packets else Signal.like(self.written, name=name)
+            for name in names
+        )
         m.d.comb += [
             level.eq(self.written - claimed),
             reservation.ready.eq((level >= reservation.length) & claims.i.ready),
@@ -173,6 +185,9 @@ class WriteSpace(wiring.Component):
             m.d.sync += claimed.eq(claimed + reservation.length)
         with m.If(self.released):
             m.d.sync += self.freed.eq(self.freed + claims.o.payload)
+        if self._packets:
+            with m.If(self.skip.any()):
+                m.d.sync += [claimed.eq(claimed + self.skip), self.freed.eq(claimed + self.skip)]
         with m.If(self.flush):
             m.d.sync += [claimed.eq(0), self.freed.eq(0)]
         return m

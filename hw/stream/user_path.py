@@ -15,7 +15,7 @@ from ..registers.bus import BusSignature
 from ..registers.window import RegisterWindow
 from .axi_stream import UserPorts
 from .frames import FrameRecorder
-from .link import ReservationSignature
+from .link import PacketSignature, ReservationSignature
 from .ring import InboundRing, OutboundRing
 from .user_blocks import Axis
 
@@ -36,6 +36,8 @@ class UserPath(wiring.Component):
         Ring sizes in bytes.
     width : int
         Bits of a word of the rings, and of a beat of the stream.
+    packets : bool
+        As for `OutboundRing`; only if `recorded`.
 
     Members
     -------
@@ -52,19 +54,30 @@ class UserPath(wiring.Component):
     flush : In(1)
         Rings and user block are as after reset, but for the block's registers that software
         writes. Nothing may be reserved that could still arrive, or be released.
+    packet, there
+        As of `OutboundRing`. Only with `packets`.
     ports : Out(UserPorts)
         Only with `Axis`.
     """
 
     def __init__(
-        self, user, *, number: int, inbound: int, outbound: int, width: int, recorded: bool
+        self,
+        user,
+        *,
+        number: int,
+        inbound: int,
+        outbound: int,
+        width: int,
+        recorded: bool,
+        packets: bool = False,
     ):
         self._user = user
         self._recorded = recorded
         self._number = number
         self._width = width
         self._inbound = InboundRing(inbound, width=width)
-        self._outbound = OutboundRing(outbound, pair=number, width=width)
+        self._packets = packets
+        self._outbound = OutboundRing(outbound, pair=number, width=width, packets=packets)
         always = {"always_ready": True}
         ports = {"ports": Out(UserPorts(width))} if isinstance(user, Axis) else {}
         super().__init__(
@@ -81,6 +94,7 @@ class UserPath(wiring.Component):
                 "released": In(1),
                 "read": In(ReadPortSignature(width)),
                 "flush": In(1),
+                **({"packet": In(PacketSignature()), "there": Out(1)} if packets else {}),
                 **ports,
             }
         )
@@ -107,6 +121,9 @@ class UserPath(wiring.Component):
             ]
         else:
             wiring.connect(m, user.o, outbound.beats)
+        if self._packets:
+            wiring.connect(m, wiring.flipped(self.packet), outbound.packet)
+            m.d.comb += [outbound.records.eq(self.records), self.there.eq(outbound.there)]
         m.d.comb += [
             user.i.payload.eq(inbound.beats.payload),
             # What is discarded leaves the ring, so that reads under way find room.

@@ -248,8 +248,8 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a job is started once",
             "hw/launch/start.py",
-            "self.start.eq((cycles != START_TIMEOUT) & ~began)",
-            "self.start.eq(~began)",
+            "self.start.eq((cycles != START_TIMEOUT) & ~began & ~self.absent)",
+            "self.start.eq(~began & ~self.absent)",
         ),
         Edit(
             "a done word waits for its record",

@@ -228,14 +228,14 @@ ROWS = [
     (
         "a run overlaps with others though its slot does not allow it",
         "launch/sequencer.py",
-        "beside = (channels == runs.used) & control.overlap",
+        "beside = (channels == runs.used) & overlaps",
         "beside = (channels == runs.used)",
         "launch/test_queues.py::test_a_run_overlaps_only_with_those_that_may",
     ),
     (
         "a run overlaps with one whose slot does not allow it",
         "launch/sequencer.py",
-        "step.overlaps.eq(control.overlap & ~control.pair & (beside | ~runs_some))",
+        "step.overlaps.eq(overlaps & (beside | ~runs_some))",
         "step.overlaps.eq(beside | ~runs_some)",
         "launch/test_queues.py::test_a_run_overlaps_only_with_those_that_may",
     ),
@@ -308,8 +308,8 @@ ROWS = [
     (
         "tickets go on behind a failed flush read",
         "launch/work.py",
-        "(step.outcome != _STATUS.OK)) | failed_flush",
-        "(step.outcome != _STATUS.OK))",
+        "~_good(step.outcome)) | failed_flush",
+        "~_good(step.outcome))",
         "launch/test_queues.py::test_the_next_ticket_runs_while_one_waits_for_its_flush_read",
     ),
     (
@@ -337,7 +337,7 @@ ROWS = [
     (
         "an error of the flush read is not in the record",
         "launch/work.py",
-        "with m.If(failed_flush & (ending.status == _STATUS.OK)):",
+        "with m.If(failed_flush & _good(ending.status)):",
         "with m.If(0):",
         "launch/test_queues.py::test_errors_drain_and_the_first_one_stays",
     ),

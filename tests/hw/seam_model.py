@@ -16,7 +16,7 @@ from tests.hw.helpers import fields
 from tests.hw.pcie.tlps import seam_beats
 from tests.hw.read.completions import enabled_bytes
 
-__all__ = ["SeamModel", "block_of", "descriptors_of", "start", "transfer"]
+__all__ = ["SeamModel", "block_of", "descriptors_of", "finish", "start", "transfer"]
 
 #: Most bytes of one completion, which also ends at multiples of this.
 _COMPLETION_BYTES = 64
@@ -237,7 +237,11 @@ def start(model, *, c2h: bool, descriptors, pushed: int = 0) -> int:
 
 async def transfer(ctx, model, *, c2h: bool, descriptors, pushed: int = 0) -> int:
     """`start` a list, and wait for its end; the channel's status."""
-    channel = start(model, c2h=c2h, descriptors=descriptors, pushed=pushed)
+    return await finish(ctx, model, start(model, c2h=c2h, descriptors=descriptors, pushed=pushed))
+
+
+async def finish(ctx, model, channel: int) -> int:
+    """Wait for the end of a run that was started; the channel's status."""
     while True:
         status = await model.read(ctx, channel + regs.CHANNEL["status"].offset)
         if not status & regs.Status.BUSY:

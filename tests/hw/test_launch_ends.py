@@ -41,6 +41,7 @@ def test_errors_drain_until_software_resumes():
         prepare(model, 5, [good], LISTS + 192, valid=0, done=BASE + DONE + 16)
         prepare(model, 6, [good], LISTS + 192, channel=1)
         prepare(model, 8, [good], LISTS + 192, pair=1)
+        prepare(model, 9, [(JOBS_RAM, BASE, 64)], LISTS + 192, c2h=1, receive=1)
         queue.arm()
         other.arm()
         tickets = queue.submit(1, 2, 3, 5)
@@ -58,7 +59,7 @@ def test_errors_drain_until_software_resumes():
         model.memory[DONE : DONE + 32] = bytes(32)
         assert await queue.wait(ctx, *queue.submit(1)) == [LaunchStatus.FLUSHED]
         # Not valid, another queue's, and what this core does not have
-        for slot in (5, 4, 6, 8):
+        for slot in (5, 4, 6, 8, 9):
             queue.resume()
             assert await queue.wait(ctx, *queue.submit(slot)) == [LaunchStatus.SLOT]
         await ctx.tick().repeat(60)
