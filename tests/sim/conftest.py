@@ -30,7 +30,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
         yield board
 
 
-@pytest.fixture(scope="module", params=["default", "ultrascale-plus"])
+@pytest.fixture(scope="module", params=["default", "ultrascale", "ultrascale-plus"])
 def board_of_each_block(request, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
     """The same, behind each adapter in turn: for modules that have `board` be this one."""
     with Board(tmp_path_factory.mktemp("board"), *options(request.param)) as board:
