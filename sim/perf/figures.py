@@ -276,21 +276,22 @@ def _changed(conditions: Conditions) -> list[Figure]:
 
 
 def times(conditions: Conditions) -> list[Figure]:
-    """From a doorbell to data and interrupt, beside the ideal engine."""
+    """From a doorbell to data and interrupt, beside the ideal engine if the block has one."""
     found = []
     with Rig(conditions, max(_SIZES)) as rig:
         for kind in ("c2h", "h2c", "copy"):
             for nbytes in _SIZES:
-                took, best = rig.times(kind, nbytes), _ideal(f"lat_{kind}", nbytes, conditions)
+                took = rig.times(kind, nbytes)
+                best = None if conditions.streams else _ideal(f"lat_{kind}", nbytes, conditions)
                 what = f"{kind} {nbytes} B"
                 target = _ABOVE.get(kind)
                 if kind == "copy" and nbytes == 4096:
                     target = _COPY_ABOVE.get(conditions.max_payload)
                 parts = (
                     ("descriptor fetched", took.fetched, None, None),
-                    ("data", took.data - took.fetched, best.data - best.doorbell, target),
+                    ("data", took.data - took.fetched, best and best.data - best.doorbell, target),
                     ("interrupt after data", took.interrupt - took.data,
-                     best.interrupt - best.data, _TOLD),
+                     best and best.interrupt - best.data, _TOLD),
                 )  # fmt: skip
                 found += [
                     Figure("times", f"{what}: {part}", conditions, value, "cycles", reference,
