@@ -913,7 +913,7 @@ LAUNCH_SLOT = Block(
                 Field("done", 7, doc="write 1 to the dword at `done` after the record"),
                 Field("queue", 8, 3, "the queue that may launch it"),
                 Field("overlap", 11, doc="its run may overlap with those of others that may, too"),
-                Field("receive", 12, doc="take the next packet; only with Capability.RECEIVE"),
+                Field("receive", 12, doc="take a packet; the next slot has the second descriptor"),
             ),
         ),
         *_address("flush", 0x28, "Address of a dword of the destination, a multiple of 4"),

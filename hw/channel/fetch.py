@@ -123,8 +123,8 @@ class DescriptorFetch(wiring.Component):
         Words that the host pushes, in `rows` from that of slot 0, for one channel at a time. Only
         while the channel has no list of the host's.
     owned_push : array of In(stream of PushedWord)
-        The same of the other owner, lower numbers first. Its list begins after the last word; one
-        of one descriptor with the first, if the others follow at once. Only if `shared`.
+        The same of the other owner, lower numbers first. Its list begins after the last word, or
+        with the first of the last descriptor, if the others follow at once. Only if `shared`.
 
     Raises
     ------

@@ -95,8 +95,8 @@ class OwnerSignature(wiring.Signature):
         within a few cycles: software waits.
     word : Out(stream of PushedWord)
         Descriptors to begin with, in `rows` from that of slot 0. Only from `granted` to `start`,
-        and for a run behind another one from `ready` on; of one descriptor, the first word may come
-        with `start`, if the others follow at once. Waits while the host pushes.
+        and for a run behind another one from `ready` on; the first word of the last descriptor may
+        come with `start`, if the others follow at once. Waits while the host pushes.
     ready : In(1)
         A run can begin in this cycle: the channel's stream allows it, and if others are under way,
         all of their lists are fetched. In the cycle after a start it is low.

@@ -53,6 +53,8 @@ class Runs(wiring.Component):
     Parameters
     ----------
     queues, channels : int
+    packets : bool
+        Runs may take packets: they begin with two descriptors.
 
     Members
     -------
@@ -85,14 +87,15 @@ class Runs(wiring.Component):
         next cycle on.
     target : In(channels)
         Which ones the following is for.
-    push : In(1), number : In(range(DESCRIPTOR_WORDS)), word : In(64), pushed : Out(1)
-        A word of the descriptor that they begin with, and its number, until it is `pushed`.
+    push : In(1), number : In(range(words)), word : In(64), pushed : Out(1)
+        A word of the descriptors that they begin with, and its number, until it is `pushed`.
     start : In(1), started : Out(1)
         Begin their run, which happens in the cycle of `started`.
     """
 
-    def __init__(self, queues: int, channels: int):
+    def __init__(self, queues: int, channels: int, *, packets: bool = False):
         self._queues = queues
+        words = DESCRIPTOR_WORDS << packets
         super().__init__(
             {
                 "owners": Out(OwnerSignature()).array(channels),
@@ -116,7 +119,7 @@ class Runs(wiring.Component):
                 "next": In(1),
                 "target": In(channels),
                 "push": In(1),
-                "number": In(exact_log2(DESCRIPTOR_WORDS)),
+                "number": In(exact_log2(words)),
                 "word": In(64),
                 "pushed": Out(1),
                 "start": In(1),
@@ -173,7 +176,7 @@ class Runs(wiring.Component):
                 placed.data.eq(self.word),
                 owner.pushed.any.eq(1),
                 owner.pushed.whole.eq(1),
-                owner.pushed.count.eq(1),
+                owner.pushed.count.eq(1 + owner.receives),
                 owner.start.eq(self.start & self.target[number]),
             ]
             for odd in range(2):

@@ -93,8 +93,8 @@ class Sequencer(wiring.Component):
     def __init__(self, *, queues: int, h2c: int, c2h: int, pairs: int, packets: bool = False):
         self._queues, self._h2c, self._c2h, self._pairs = queues, h2c, c2h, pairs
         self._packets = packets
-        self._runs = Runs(queues, h2c + c2h)
-        self._start = RunStart(h2c=h2c, c2h=c2h, pairs=pairs)
+        self._runs = Runs(queues, h2c + c2h, packets=packets)
+        self._start = RunStart(h2c=h2c, c2h=c2h, pairs=pairs, packets=packets)
         self._completion = Completion()
         self._clock = Signal(range(PACE), name="clock")
         self._reads, self._what = Signal(name="reads"), Signal(Read, name="what")
@@ -166,6 +166,7 @@ class Sequencer(wiring.Component):
             start.slot.eq(self.slot),
             start.pair.eq(here.known.pair),
             start.follows.eq(here.known.running.any()),
+            start.receives.eq(here.known.receives),
             start.absent.eq(self._absent),
             self._absent.eq(here.known.receives & ~self._packet_of(runs.used)),
             runs.running.eq(here.known.running),

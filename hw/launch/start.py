@@ -11,6 +11,9 @@ from .runs import DESCRIPTOR_WORDS
 
 __all__ = ["GRANT_TIMEOUT", "START_TIMEOUT", "RunStart"]
 
+#: Bits of a word's number in its descriptor.
+_WORD_BITS = exact_log2(DESCRIPTOR_WORDS)
+
 #: Cycles to wait for the grant of a free channel, and for the start of a run.
 GRANT_TIMEOUT, START_TIMEOUT = 3, 15
 
@@ -18,12 +21,15 @@ GRANT_TIMEOUT, START_TIMEOUT = 3, 15
 class RunStart(wiring.Component):
     """Has the channels of a ticket begin, one after the other: a pair's H2C channel, then C2H's.
 
+    One that takes a packet begins with two descriptors: that of its slot, and of the slot behind.
     Not before all of them are granted, or `ready` for a run behind others. If that, or the start,
     does not come within some cycles, it is given up: another queue's turn comes first.
 
     Parameters
     ----------
     h2c, c2h, pairs : int
+    packets : bool
+        Slots may be for packets.
 
     Members
     -------
@@ -32,8 +38,8 @@ class RunStart(wiring.Component):
         behind it.
     follows : In(1)
         Others are under way, of the same single channel.
-    absent : In(1)
-        It takes a packet, and there is none: as long as it has not begun, it does not.
+    receives : In(1), absent : In(1)
+        It takes a packet; and there is none: as long as it has not begun, it does not.
     used, granted, ready, pushed, started : In, target, number, push, start, stop : Out
         As at `hw.launch.runs.Runs`.
     grants : In(h2c + c2h)
@@ -46,15 +52,17 @@ class RunStart(wiring.Component):
         This is the last cycle: all have begun, or it is given up; and one has begun.
     """
 
-    def __init__(self, *, h2c: int, c2h: int, pairs: int):
-        self._h2c, self._pairs = h2c, pairs
+    def __init__(self, *, h2c: int, c2h: int, pairs: int, packets: bool = False):
+        self._h2c, self._pairs, self._packets = h2c, pairs, packets
         channels = h2c + c2h
+        words = DESCRIPTOR_WORDS << packets
         super().__init__(
             {
                 "active": In(1),
                 "slot": In(SLOT_BITS),
                 "pair": In(1),
                 "follows": In(1),
+                "receives": In(1),
                 "absent": In(1),
                 "used": In(channels),
                 "granted": In(1),
@@ -63,7 +71,7 @@ class RunStart(wiring.Component):
                 "pushed": In(1),
                 "started": In(1),
                 "target": Out(channels),
-                "number": Out(exact_log2(DESCRIPTOR_WORDS)),
+                "number": Out(exact_log2(words)),
                 "push": Out(1),
                 "start": Out(1),
                 "stop": Out(1),
@@ -86,6 +94,16 @@ class RunStart(wiring.Component):
         began = Signal()
         begins = Signal()
         number, of_h2c = self.number, (1 << self._h2c) - 1
+        #: the word of the next cycle; and that of this one is of the last descriptor
+        following, last = Signal.like(number), Const(1)
+        m.d.comb += following.eq(number + self.pushed)
+        #: it is of the slot behind
+        behind = half
+        if self._packets:
+            last = ~self.receives | number[-1]
+            behind = half | following[-1]
+            with m.If(~self.receives):
+                m.d.comb += following[-1].eq(0)
         side = Mux(half, ~of_h2c, of_h2c)
         m.d.comb += [
             self.target.eq(Mux(self.pair, self.used & side, self.used)),
@@ -99,16 +117,16 @@ class RunStart(wiring.Component):
         with m.If(~self.active):
             m.d.sync += [half.eq(0), starts.eq(0), number.eq(0), cycles.eq(0), began.eq(0)]
         with m.Elif(~starts):
-            of_slot = Cat(self.slot[0] | half, self.slot[1:])
-            m.d.comb += self.row.eq(slot_row(of_slot, number + self.pushed))
+            of_slot = Cat(self.slot[0] | behind, self.slot[1:])
+            m.d.comb += self.row.eq(slot_row(of_slot, following[:_WORD_BITS] | Const(0, 3)))
             flush = self.pair & ~half & self.granted
             for index in range(self._pairs):
                 m.d.comb += self.flush[index].eq(flush & self.used[index])
             with m.If(ready):
                 # The pair of a copy has to be flushed first.
-                m.d.comb += [self.push.eq(1), self.start.eq(~self.pair & ~began)]
-                m.d.sync += [number.eq(number + self.pushed), cycles.eq(0)]
-                m.d.sync += starts.eq(self.pushed & (number == DESCRIPTOR_WORDS - 1))
+                m.d.comb += [self.push.eq(1), self.start.eq(~self.pair & ~began & last)]
+                m.d.sync += [number.eq(following), cycles.eq(0)]
+                m.d.sync += starts.eq(self.pushed & number[:_WORD_BITS].all() & last)
             with m.Elif(cycles == GRANT_TIMEOUT):
                 m.d.comb += [self.stop.eq(half), self.done.eq(1)]
         with m.Else():

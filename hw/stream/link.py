@@ -63,8 +63,8 @@ class PacketSignature(wiring.Signature):
     Members
     -------
     ends : In(1), rest : In(10)
-        It ends `rest` bytes further, which are there, and are not more than the reservation's
-        `length`. It stays so until bytes are reserved.
+        It ends `rest` bytes further, which is not more than the reservation's `length`, and is
+        known when these bytes are there. It stays so until bytes are reserved.
     drop : Out(1)
         Drop what is there of it. Only while all that was reserved is released.
     dropped : In(1)

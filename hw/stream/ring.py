@@ -256,7 +256,7 @@ class OutboundRing(wiring.Component):
             ends.records.eq(self.records),
             ends.claimed.eq(space.claimed),
             ends.flush.eq(self.flush),
-            packet.ends.eq(ends.known & (ends.rest <= reservation.length) & (here == ends.rest)),
+            packet.ends.eq(ends.known & (ends.rest <= reservation.length)),
             packet.rest.eq(ends.rest),
             here.eq(Mux(ends.known & (ends.rest < space.level), ends.rest, space.level)),
             space.skip.eq(Mux(packet.drop & ~ends.passed, here, 0)),

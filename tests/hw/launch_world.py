@@ -35,6 +35,8 @@ class World:
         How many, places of their rings, and their first ticket.
     width : int
         Bits of a beat of a read.
+    packets : bool
+        Slots may be for packets.
 
     Attributes
     ----------
@@ -62,6 +64,8 @@ class World:
         Cycles that reads of these addresses take, at least.
     dropped : deque of bool
         Whether the next writes are lost; False when there is none left.
+    long : deque of bool
+        Whether the packets of the next runs are too long; False when there is none left.
     most : int
         Runs that were under way on a channel at once, at most.
     writing : bool
@@ -75,8 +79,9 @@ class World:
         entries: int = 8,
         first: int = 0,
         width: int = 64,
+        packets: bool = False,
     ):
-        self.dut = LaunchQueues(queues=queues, h2c=1, c2h=1, pairs=1, width=width)
+        self.dut = LaunchQueues(queues=queues, h2c=1, c2h=1, pairs=1, width=width, packets=packets)
         self.rng, self.entries, self.queues, self.width = rng, entries, queues, width
         self.memory, self.log = {}, []
         self.records = [[] for _ in range(queues)]
@@ -89,6 +94,7 @@ class World:
         self.pause = 0
         self.delays = {}
         self.dropped = deque()
+        self.long = deque()
         self.writing = False
         self.flushed = self.most = self.cycle = 0
         self._driven = set()
@@ -310,13 +316,17 @@ class World:
                     continue
                 ctx.set(owner.granted, 1)
                 words, first = 0, None
+                # A run that takes a packet begins with two descriptors.
+                count = 1 + ctx.get(owner.receives)
+                total = 4 * count
                 # A run may have begun before all words of its descriptor have come.
                 early, begun = not self.late and rng.randrange(2), False
                 while ctx.get(owner.request) and not (
-                    (begun or ctx.get(owner.start)) and words == 4
+                    (begun or ctx.get(owner.start)) and words == total
                 ):
                     ctx.set(owner.started, begun)
                     ctx.set(owner.ready, early and not begun)
+                    assert not ctx.get(owner.start) or words >= total - 4
                     ctx.set(owner.word.ready, ready := rng.randrange(8) > 0)
                     _, _, valid, placed, start, asked = await ctx.tick().sample(
                         owner.word.valid, owner.word.payload, owner.start, owner.request
@@ -329,7 +339,7 @@ class World:
                         words += 1
                 ctx.set(owner.ready, 0)
                 if ctx.get(owner.request):
-                    assert ctx.get(owner.pushed.whole)
+                    assert ctx.get(owner.pushed.whole) and ctx.get(owner.pushed.count) == count
                     for _ in range(self.late.popleft() if self.late else 0):
                         await ctx.tick()
                 if begun and not ctx.get(owner.request):
@@ -394,9 +404,10 @@ class World:
             ctx.set(owner.runs, 0)
         self.log += [("ended", number, dword) for dword, *_ in runs]
 
-    @staticmethod
-    async def _end(ctx, owner, outcome, aborted):
-        ctx.set(owner.ended.payload, {"outcome": outcome, "aborted": aborted, "last": 1})
+    async def _end(self, ctx, owner, outcome, aborted):
+        end = {"outcome": outcome, "aborted": aborted, "last": 1}
+        end["long"] = self.long.popleft() if self.long else False
+        ctx.set(owner.ended.payload, end)
         ctx.set(owner.ended.valid, 1)
         await ctx.tick()
         ctx.set(owner.ended.valid, 0)

@@ -14,7 +14,7 @@ from hw.stream.ring import stream_beat
 from hw.stream.user_blocks import FrameBlock
 from peerdma import regs
 from tests.hw.helpers import send
-from tests.hw.launch_queue import BASE, prepare
+from tests.hw.launch_queue import BASE, prepare, word
 from tests.hw.seam_model import SeamModel
 from tests.hw.stream.beats import beats_of
 
@@ -58,9 +58,9 @@ class PacketSlot:
     ----------
     model : SeamModel
     number : int
-        Of the slot.
+        Of the slot, which is even.
     at : int
-        Where its memory is, a multiple of 32: the record, what there is for a packet, the list.
+        Where its memory is: the record, what there is for a packet, and the list.
     spans : int
         Bytes of each piece of memory for a packet, 64 bytes apart.
     control : int
@@ -83,6 +83,12 @@ class PacketSlot:
         lists.append((window, BASE + at, RECORD))
         options = {"c2h": 1, "receive": 1} | control
         prepare(model, number, lists, place + 31 & ~31, **options)
+        # The second one is in the slot behind.
+        base = regs.LAUNCH_SLOT.address("descriptor", number + 1)
+        second = (place + 31 & ~31) + regs.DESCRIPTOR.itemsize
+        for dword in range(0, regs.DESCRIPTOR.itemsize, 4):
+            model.write(base + dword, word(model, second + dword))
+        model.memory[second : second + regs.DESCRIPTOR.itemsize] = bytes(32)
         self.clear()
 
     def clear(self):

@@ -13,8 +13,9 @@ SLOT = 6
 class Channels:
     """The runs of one queue, as `hw.launch.runs.Runs` shows them: H2C is bit 0, C2H bit 1."""
 
-    def __init__(self, rng, used: int, *, grants: int = 3, starts: bool = True):
+    def __init__(self, rng, used: int, *, grants: int = 3, starts: bool = True, packet=False):
         self.rng, self.used, self.grants, self.starts = rng, used, grants & used, starts
+        self.packet = packet
         #: (channel, slot, number of the word) of what was pushed, channels that began, and flushes
         self.words, self.begun, self.flushes, self.stopped, self.cycles = [], [], 0, False, 0
 
@@ -22,6 +23,7 @@ class Channels:
         """From the first cycle to the last one."""
         ctx.set(dut.used, self.used)
         ctx.set(dut.pair, self.used == 3)
+        ctx.set(dut.receives, self.packet)
         ctx.set(dut.slot, SLOT)
         ctx.set(dut.grants, self.grants)
         ctx.set(dut.granted, self.grants == self.used)
@@ -36,7 +38,7 @@ class Channels:
             ctx.set(dut.started, started)
             if pushed:
                 self.words.append((target, row >> 3, row & 7))
-                assert row & 7 == ctx.get(dut.number)
+                assert ctx.get(dut.number) == (row & 7) + 4 * (self.packet and row >> 3 & 1)
             if started:
                 self.begun.append((target, len(self.words)))
             self.flushes |= ctx.get(dut.flush)
@@ -49,8 +51,8 @@ class Channels:
                 return
 
 
-def bench(channels):
-    dut = RunStart(h2c=1, c2h=1, pairs=1)
+def bench(channels, packets=False):
+    dut = RunStart(h2c=1, c2h=1, pairs=1, packets=packets)
 
     async def scenario(ctx):
         await channels.run(ctx, dut)
@@ -63,12 +65,13 @@ def bench(channels):
     return channels
 
 
+@pytest.mark.parametrize("packets", [False, True])
 @pytest.mark.parametrize(
     ("used", "targets"), [(1, [1]), (2, [2]), (3, [1, 2])], ids=["h2c", "c2h", "pair"]
 )
-def test_each_channel_has_its_descriptor_before_it_begins(used, targets):
+def test_each_channel_has_its_descriptor_before_it_begins(used, targets, packets):
     """A pair's second one has that of the slot behind; only a pair is flushed."""
-    found = bench(Channels(seeded(), used))
+    found = bench(Channels(seeded(), used), packets)
     words = range(DESCRIPTOR_WORDS)
     slots = {1: SLOT, 2: SLOT + 1 if used == 3 else SLOT}
     assert found.words == [(target, slots[target], n) for target in targets for n in words]
@@ -79,6 +82,15 @@ def test_each_channel_has_its_descriptor_before_it_begins(used, targets):
         assert [target for target, _ in found.begun[-1:]] == targets
     assert found.flushes == (used == 3)
     assert not found.stopped
+
+
+def test_a_packet_has_two_descriptors():
+    """That of its slot, and of the one behind, with whose first word it may begin."""
+    found = bench(Channels(seeded(), 2, packet=True), packets=True)
+    words = range(DESCRIPTOR_WORDS)
+    assert found.words == [(2, slot, n) for slot in (SLOT, SLOT + 1) for n in words]
+    ((target, count),) = found.begun
+    assert target == 2 and count >= DESCRIPTOR_WORDS
 
 
 @pytest.mark.parametrize("grants", [0, 1, 2])
