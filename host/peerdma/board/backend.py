@@ -83,6 +83,8 @@ class BoardInfo:
     extension: Extension | None
     #: (card address, bytes) of what is this program's alone, see `peerdma.open`; (0, 0): nothing
     own_card_ram: tuple[int, int] = (0, 0)
+    #: whether plans of `Board.prepare_receive` can be launched, by the board and its driver
+    receives: bool = False
 
 
 class Pinned:
@@ -116,7 +118,7 @@ class Piece(NamedTuple):
 
 
 class LaunchPlan(NamedTuple):
-    """What a launch queue starts: a copy, or a transfer between memory and the card."""
+    """What a launch queue starts: a copy, a transfer between memory and the card, or a receive."""
 
     #: empty: it comes from the card
     source: Sequence[Piece]
@@ -124,6 +126,10 @@ class LaunchPlan(NamedTuple):
     destination: Sequence[Piece]
     #: of the side that is the card, or USER_STREAM; not of a copy
     card_address: int
+    #: Of a receive, which takes the next frame of the USER_STREAM: where its record goes. That has
+    #: a descriptor of its own, also where it comes right behind the destination. Such plans are
+    #: opened only if `BoardInfo.receives`.
+    record: Piece | None = None
 
 
 class Moved(NamedTuple):
@@ -263,6 +269,9 @@ class Backend(Protocol):
 
     def queue(self, plans: Sequence[LaunchPlan], memory: QueueMemory) -> Launching:
         """Opens a launch queue for plans, one at least.
+
+        The first queue with plans that receive begins with a whole frame, number 0 to the board:
+        records are switched on, then the stream is emptied.
 
         UnsupportedError if the board or its driver has no such queue, or none that is free.
         """

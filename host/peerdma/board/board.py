@@ -300,6 +300,38 @@ class Board(OneProcess):
         """
         return self._plans.read(destination, card_address)
 
+    def prepare_receive(self, array: Side, record: Any) -> Plan:
+        """Checks and prepares to receive a frame, by tickets of a launch queue only.
+
+        Each ticket takes the next frame that the user block makes, whole, and waits for it.
+
+        >>> array, record = gpu.surface(4096), gpu.surface(32)
+        >>> queue = board.queue([board.prepare_receive(array, record)])
+        >>> queue.wait(queue.submit(0))  # or a kernel does; the source was started before
+        >>> found = record.get().view(peerdma.regs.FRAME_RECORD)  # "bytes", "number", "crc", ...
+
+        Parameters
+        ----------
+        array : array, Pin, Span, or a sequence of them
+            Where frames go, as for `copy`. What is behind the end of a shorter frame stays as it
+            is. **Of a longer one this has the first bytes**, and the rest is dropped: that is no
+            failure, and the record has more `bytes` than there are here.
+        record : array, Pin or Span
+            Where the frame's record goes, behind the frame: 32 bytes at a multiple of 32,
+            `FRAME_RECORD` of `peerdma.regs`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the user block makes no frames with records, or launch queues of the board or its
+            driver do not take them.
+        TransferError
+            If there is no such place for a record, or it overlaps with the array.
+        PinError
+            If memory is read-only, or pinned without `Access.WRITE`.
+        """
+        return self._plans.receive(array, record)
+
     def queue(self, plans: Sequence[Plan], *, depth: int = 256, gpu: Gpu | None = None) -> Queue:
         """Opens a launch queue, by which kernels of a GPU start plans themselves.
 
@@ -310,10 +342,10 @@ class Board(OneProcess):
         Parameters
         ----------
         plans : sequence of Plan
-            What `prepare`, `prepare_write` and `prepare_read` returned, 1 MiB each at most (with
-            the kernel driver, 16 MiB and one piece of memory on each side); kernels name them by
-            their numbers here. All queues of a board have 64 slots, of which a copy takes two. The
-            queue keeps its plans.
+            What `prepare`, `prepare_write`, `prepare_read` and `prepare_receive` returned, 1 MiB
+            each at most (with the kernel driver, 16 MiB and one piece of memory on each side);
+            kernels name them by their numbers here. All queues of a board have 64 slots, of which a
+            copy takes two. The queue keeps its plans.
         depth : int
             Tickets that can be on their way: 8, 16, 32, 64, 128 or 256.
         gpu : Gpu, optional
@@ -323,6 +355,8 @@ class Board(OneProcess):
         ------
         UnsupportedError
             If the board or its driver has no launch queues, or none that is free.
+        PeerdmaError
+            If transfers cannot start now, as while `frames` are open.
         """
         with self._lock:
             self._pins.require_open()
@@ -386,6 +420,8 @@ class Board(OneProcess):
         ------
         UnsupportedError
             If the board has no source, or its driver does not support it.
+        PeerdmaError
+            If transfers cannot start now, or a launch queue that receives frames is open.
         PinError
             If an array cannot be pinned for the board to write, such as a read-only one.
         """
@@ -397,6 +433,7 @@ class Board(OneProcess):
             self._jobs.require_startable()
             self._jobs.settle()
             self._jobs.require_startable()
+            self._queues.require_no_receive()
 
             def pin(memory: Any) -> Pin:
                 return undo.enter_context(self.pin(memory, access=READ_WRITE))

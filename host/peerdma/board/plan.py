@@ -17,7 +17,7 @@ from ..errors import PeerdmaError, PinError, TransferError, UnsupportedError
 from ..memory.external import is_array
 from ..memory.memory import DataPath, is_memory
 from ..process import OneProcess
-from ..regs import PASS_THROUGH
+from ..regs import FRAME_RECORD, PASS_THROUGH, Capability
 from ..regs import STREAM_WINDOW as USER_STREAM
 from ..uapi import Access
 from .arrays import Arrays, Lease
@@ -52,19 +52,21 @@ class Streams(Protocol):
 class Plan(OneProcess):
     """A transfer that was checked and prepared once, to be made any number of times.
 
-    Not to be built directly: use `Board.prepare`, `Board.prepare_write` or `Board.prepare_read`. It
-    can be run while its pins are open, and does not keep them open. Arrays it keeps, and keeps
-    pinned. Several jobs of it can be in progress.
+    Not to be built directly: use `Board.prepare`, `Board.prepare_write`, `Board.prepare_read` or
+    `Board.prepare_receive`. It can be run while its pins are open, and does not keep them open.
+    Arrays it keeps, and keeps pinned. Several jobs of it can be in progress.
 
     Attributes
     ----------
     nbytes : int
-        Payload; a copy counts each byte once.
+        Payload; a copy counts each byte once. Of a plan that receives, the longest frame that fits.
     path : Paths
     pins : tuple of Pin
-        Those of both sides.
+        Those of both sides, and of the record.
     card_address : int
         Of a side that is the card, or `USER_STREAM`; not of a copy.
+    record : Span or None
+        Where the frame's record goes, of a plan that receives.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Plan(OneProcess):
         info: BoardInfo,
         leases: Sequence[Lease],
         card_address: int,
+        record: Span | None = None,
     ):
         self._jobs = jobs
         self._ordered = ordered
@@ -86,15 +89,18 @@ class Plan(OneProcess):
         self.sources: Sequence[Span] = sources
         self.destinations: Sequence[Span] = destinations
         self.card_address: int = card_address
+        self.record: Span | None = record
         self.nbytes: int = _total_bytes(sources or destinations)
         self.path: Paths = Paths(_longest_path(sources), _longest_path(destinations))
+        #: all that the board writes
+        self.written: Sequence[Span] = destinations if record is None else (*destinations, record)
         self.pins: tuple[Pin, ...] = tuple(
-            dict.fromkeys([span.pin for span in (*sources, *destinations)])
+            dict.fromkeys([span.pin for span in (*sources, *self.written)])
         )
         origins = [each.origin for each in (*leases, *self.pins)]
         self._origins = tuple(dict.fromkeys(filter(None, origins)))
-        written = [span.pin.memory for span in destinations]
-        self._flushed = {id(memory): memory for memory in written if memory.on_gpu}.values()
+        memories = [span.pin.memory for span in self.written]
+        self._flushed = {id(memory): memory for memory in memories if memory.on_gpu}.values()
         self._clock = info.extension.clock_khz * 1e3 if info.extension else 0.0
         self._simulated = info.simulated
 
@@ -110,7 +116,10 @@ class Plan(OneProcess):
         ------
         PinError
             If one of its pins was closed, or one of its arrays has moved.
+        UnsupportedError
+            If the plan receives: only launch queues start such plans.
         """
+        self._require_no_receive()
         if stream is not None:
             return self._ordered.submit(self, stream)
         self.order()
@@ -119,7 +128,8 @@ class Plan(OneProcess):
         return job
 
     def run(self, *, progress: Progress | None = None) -> Transfer:
-        """Makes the transfer and waits for its end; see `Board.copy`."""
+        """Makes the transfer and waits for its end; see `submit` and `Board.copy`."""
+        self._require_no_receive()
         if self._produced:
             self.order()
         return self._jobs.run(self, progress)
@@ -134,6 +144,13 @@ class Plan(OneProcess):
             # Of an array whose memory is gone, its library may say what makes no sense.
             self.require_unmoved()
             raise
+
+    def _require_no_receive(self) -> None:
+        if self.record is not None:
+            raise UnsupportedError(
+                "only a launch queue receives frames: queue = board.queue([plan]), then "
+                "queue.submit(0). Without a queue, board.frames(...) does"
+            )
 
     def require_unmoved(self) -> None:
         """PinError if one of its arrays is not where it was when it was pinned."""
@@ -219,7 +236,8 @@ class Planner:
             piece = self._on_card(here, card_address, "write")
             return self._backend.prepare_write(piece, card_address) if here[0].nbytes else None
 
-        return self._plan(_single(source, "write"), [], prepare, card_address)
+        source = _single(source, "write(memory, card_address)")
+        return self._plan(source, [], prepare, card_address)
 
     def read(self, destination: object, card_address: int) -> Plan:
         """See `Board.prepare_read`."""
@@ -228,7 +246,20 @@ class Planner:
             piece = self._on_card(there, card_address, "read")
             return self._backend.prepare_read(piece, card_address) if there[0].nbytes else None
 
-        return self._plan([], _single(destination, "read"), prepare, card_address)
+        destination = _single(destination, "read(memory, card_address)")
+        return self._plan([], destination, prepare, card_address)
+
+    def receive(self, destination: Side, record: object) -> Plan:
+        """See `Board.prepare_receive`."""
+        _require_receives(self._backend)
+
+        def prepare(_: list[Span], there: list[Span]) -> None:
+            *frame, last = there
+            _require_record(last)
+            _refuse_overlap([last], frame, "a frame and its record")
+
+        record = _single(record, "prepare_receive(array, record)", "record")
+        return self._plan([], [*_listed(destination), *record], prepare, USER_STREAM, records=True)
 
     def span(self, given: object, needed: Access, leases: list[Lease]) -> Span:
         """The span of a pin, a span or an array; adds the lease of an array to `leases`."""
@@ -245,8 +276,13 @@ class Planner:
         destination: list[object],
         prepare: Callable[[list[Span], list[Span]], Prepared | None],
         card_address: int = 0,
+        *,
+        records: bool = False,
     ) -> Plan:
-        """A plan of what `prepare` makes of both sides; the card as a side is empty."""
+        """A plan of what `prepare` makes of both sides; the card as a side is empty.
+
+        With `records`, the last piece of the destination is for a frame's record.
+        """
         with self._lock:
             if self._pins.closed:
                 self._pins.require_open()
@@ -265,6 +301,7 @@ class Planner:
                         if each.pin.handle is None:
                             each.pin.require_open()
                 prepared = prepare(here, there)
+                record = there.pop() if records else None
                 return Plan(
                     self._jobs,
                     self._ordered,
@@ -274,6 +311,7 @@ class Planner:
                     self._backend.info,
                     leases,
                     card_address,
+                    record,
                 )
             except BaseException as error:
                 for lease in leases:
@@ -323,13 +361,13 @@ def _misused(span: Span, needed: Access) -> PinError:
     )
 
 
-def _single(memory: object, call: str) -> list[object]:
-    """An argument that has to be in one piece, for a card address; as `_listed`."""
+def _single(memory: object, call: str, name: str = "memory") -> list[object]:
+    """An argument that has to be in one piece, such as `name` of a `call`; as `_listed`."""
     try:
         (given,) = _listed(memory)
     except (TypeError, ValueError):
         raise wrong_type(
-            f"the memory of board.{call}(memory, card_address) is an array, a pin or a span",
+            f"the {name} of board.{call} is an array, a pin or a span",
             memory,
             "pin[start:stop] is a span",
         ) from None
@@ -383,6 +421,36 @@ def _require_own_stream(extension: Extension, call: str) -> None:
         )
 
 
+def _require_receives(backend: Backend) -> None:
+    """UnsupportedError unless launch queues of the board and its driver take frames."""
+    extension = require_user_block(backend)
+    if Capability.FRAME_RECORDS not in extension.capabilities:
+        raise UnsupportedError(
+            f"cannot receive frames: the board's user block {extension.user_block} makes none that "
+            "have records. Build the gateware with one that does, such as --user pattern"
+        )
+    if Capability.RECEIVE not in extension.capabilities:
+        raise UnsupportedError(
+            "cannot receive frames by a launch queue: this board's gateware has no launch queues, "
+            "or is older than frames for them. Build it with launch_queues=2 (--launch-queues 2)"
+        )
+    if not backend.info.receives:
+        raise UnsupportedError(
+            "cannot receive frames by a launch queue: the board's driver does not support that"
+        )
+
+
+def _require_record(span: Span) -> None:
+    """TransferError unless a span is the place of a frame's record."""
+    size = FRAME_RECORD.itemsize
+    if span.nbytes != size or span.address % size:
+        raise TransferError(
+            f"a frame's record has {size} bytes, at a multiple of {size}: these are {span.nbytes} "
+            f"bytes at {span.address:#x}. A surface of {size} bytes is such a place",
+            address=span.address,
+        )
+
+
 def _require_same_length(sources: Sequence[Span], destinations: Sequence[Span]) -> int:
     """The bytes of either side of a copy; TransferError unless both have the same number."""
     nbytes, room = _total_bytes(sources), _total_bytes(destinations)
@@ -430,8 +498,10 @@ def _longest_path(spans: Sequence[Span]) -> DataPath | None:
     return max(paths, key=list(DataPath).index, default=None)
 
 
-def _refuse_overlap(sources: Sequence[Span], destinations: Sequence[Span]) -> None:
-    """TransferError if a source and a destination share a byte."""
+def _refuse_overlap(
+    sources: Sequence[Span], destinations: Sequence[Span], sides: str = "source and destination"
+) -> None:
+    """TransferError if a source and a destination, or what else `sides` are, share a byte."""
     if len(sources) == len(destinations) == 1:
         # Almost always: there is nothing to sort.
         source, target = sources[0], destinations[0]
@@ -450,8 +520,7 @@ def _refuse_overlap(sources: Sequence[Span], destinations: Sequence[Span]) -> No
     for start, stop, side in ranges:
         if start < reach[1 - side]:
             raise TransferError(
-                f"source and destination overlap at {start:#x}; nothing was transferred. Copy to "
-                "separate memory first",
+                f"{sides} overlap at {start:#x}; nothing was transferred. Use separate memory",
                 address=start,
             )
         reach[side] = max(reach[side], stop)

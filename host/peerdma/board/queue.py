@@ -15,6 +15,7 @@ from ..arguments import integer
 from ..errors import PeerdmaError, Timeout, UnsupportedError
 from ..memory.memory import DataPath
 from ..process import OneProcess
+from ..regs import LaunchStatus
 from ..waiting import OwnLock
 from .backend import Backend, LaunchPlan
 from .doorbell import Doorbell
@@ -90,13 +91,9 @@ class Queue(OneProcess):
         #: plans that are not started any more: the board does not set their done words
         self._dropped: list[int] = []
         self._submitting = OwnLock()
-        written = [span.pin.memory for plan in plans for span in plan.destinations]
+        written = [span.pin.memory for plan in plans for span in plan.written]
         self._flushes = {id(memory): memory.flush_writes for memory in written}
-        launched = [
-            LaunchPlan(pieces(plan.sources), pieces(plan.destinations), plan.card_address)
-            for plan in plans
-        ]
-        self._run = backend.queue(launched, self._memory)
+        self._run = backend.queue([_launched(plan) for plan in plans], self._memory)
         self._doorbell = Doorbell(self._run.page, device)
         self._thread = threading.Thread(target=self._attend, name="peerdma-queue", daemon=True)
         try:
@@ -242,7 +239,8 @@ class Queue(OneProcess):
         """Waits until a ticket is done, which a kernel or `submit` has drawn.
 
         Its record is kept until the ticket `depth` later is done. Then this tells by that one's
-        whether all was well.
+        whether all was well. That is so, too, if a frame was longer than the array of its plan: see
+        `Board.prepare_receive`.
 
         Raises
         ------
@@ -253,6 +251,8 @@ class Queue(OneProcess):
         """
         memory = self._memory
         found, status = self._record(ticket, timeout)
+        if status == LaunchStatus.LONG:
+            status = 0
         if status or found != ticket:
             self._look()  # what failed first
         if status or (found != ticket and memory.first_error):
@@ -427,3 +427,9 @@ class Queue(OneProcess):
         action = "map the memory of a launch queue"
         mapped = registered(self._cuda_device, pages.address, pages.nbytes, pages, action)
         return mapped.device_address, mapped
+
+
+def _launched(plan: Plan) -> LaunchPlan:
+    """A plan as backends take it."""
+    record = pieces([plan.record])[0] if plan.record else None
+    return LaunchPlan(pieces(plan.sources), pieces(plan.destinations), plan.card_address, record)

@@ -50,7 +50,7 @@ class QueueRegistry:
         for plan in plans:
             if plan._jobs is not self._jobs:
                 raise ValueError("a plan was prepared on another board")
-            if plan.prepared is None:
+            if not plan.nbytes:
                 raise ValueError("a plan of no bytes cannot be launched")
         device = getattr(gpu, "device", None)
         if gpu is None:
@@ -63,6 +63,13 @@ class QueueRegistry:
         )
         self._open.append(queue)
         return queue
+
+    def require_no_receive(self) -> None:
+        """PeerdmaError if an open queue has plans that receive. The lock is held."""
+        if any(plan.record for queue in self._open for plan in queue.plans):
+            raise PeerdmaError(
+                "a launch queue with plans of prepare_receive takes the frames: close it first"
+            )
 
     def settle(self, pin: Pin) -> None:
         """No queue uses a pin any more. The lock is held."""
