@@ -47,7 +47,9 @@ def _launch_job(plan: LaunchPlan) -> LaunchJob:
     card = STREAM_WINDOW if copies else plan.card_address
     sides = (Direction.H2C, plan.source), (Direction.C2H, plan.destination)
     legs = [Leg(direction, _scatter(pieces), card) for direction, pieces in sides if pieces]
-    return LaunchJob(plan.destination, legs)
+    if plan.record is None:
+        return LaunchJob(plan.destination, legs)
+    return LaunchJob([*plan.destination, plan.record], legs, _scatter([plan.record]))
 
 
 def _descriptor_ring(platform: Platform) -> tuple[np.ndarray, int]:
@@ -257,6 +259,7 @@ class UserSpaceBackend:
             channels=driver.engine.channel_counts,
             card_ram_size=driver.card_ram_size,
             extension=driver.extension,
+            receives=driver.receives,
         )
 
     def _slow(self) -> bool:

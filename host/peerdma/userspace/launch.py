@@ -69,8 +69,11 @@ class Leg(NamedTuple):
 class LaunchJob(NamedTuple):
     """What can be launched: where it goes, if that is memory, and its legs, that of H2C first."""
 
+    #: a frame's record is the last one
     destination: Sequence[Piece]
     legs: Sequence[Leg]
+    #: of a job that takes the next frame: where the record goes, 32 bytes
+    record: ScatterList | None = None
 
     @property
     def copies(self) -> bool:
@@ -79,15 +82,18 @@ class LaunchJob(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether it lasts until the user block has made, or taken, so many bytes."""
+        """Whether it lasts until the user block has made, or taken, so many bytes, or a frame."""
         return not self.copies and self.legs[0].card == STREAM_WINDOW
 
     @property
     def overlaps(self) -> bool:
         """Whether its run may be under way with others': its bytes arrive in their order.
 
-        Not those for card RAM, where reads of an earlier run may come last.
+        Not those for card RAM, where reads of an earlier run may come last. Nor those of frames,
+        which the board takes one after the other.
         """
+        if self.record is not None:
+            return False
         return self.waits or self.legs[0].direction is Direction.C2H
 
 
@@ -125,8 +131,8 @@ class LaunchQueues:
         self.mappings: Mappings = mappings
         self.registers: Registers = xdma.engine.registers
         self._free_slots = set(range(LAUNCH_SLOTS))
-        #: open queues with jobs to or from the user stream
-        self._streaming = 0
+        #: open queues with jobs to or from the user stream, and those of them that take frames
+        self._streaming = self._receiving = 0
         count = Bank(self.registers, EXTENSION).fields("channels")["launch_queues"]
         self._free_queues = list(range(count))
         self._generations = itertools.count()
@@ -184,13 +190,17 @@ class LaunchQueues:
         self._free_queues.append(queue)
         self._free_slots.update(*slots)
 
-    def stream(self) -> None:
-        """Notes a queue with jobs to or from the user stream."""
+    def stream(self, receives: bool) -> None:
+        """Notes a queue with jobs to or from the user stream; the first for frames begins there."""
+        if receives and not self._receiving:
+            self.xdma.begin_frames()
         self._streaming += 1
+        self._receiving += receives
 
-    def leave_stream(self) -> None:
+    def leave_stream(self, receives: bool) -> None:
         """Undoes `stream`; what the last one leaves there is discarded, if the board answers."""
         self._streaming -= 1
+        self._receiving -= receives
         if not self._streaming:
             with contextlib.suppress(PeerdmaError):
                 self.xdma.engine.flush_stream()
@@ -271,8 +281,9 @@ class LaunchRun:
             undo.callback(queues.give_back, self._number, slots)
             self.slots = [first for first, *_ in slots]
             if any(job.waits for job in jobs):
-                queues.stream()
-                undo.callback(queues.leave_stream)
+                receives = any(job.record for job in jobs)
+                queues.stream(receives)
+                undo.callback(queues.leave_stream, receives)
             self._bank = Bank(
                 queues.registers,
                 LAUNCH_QUEUE,
@@ -282,7 +293,7 @@ class LaunchRun:
             undo.callback(queues.mappings.unpin, pinned)
             (base,) = (int(address) for address in pinned.scatter.addresses)
             memory.start(_FIRST_TICKET)
-            chains = iter(self._chains([leg for job in jobs for leg in job.legs], undo))
+            chains = iter(self._chains(jobs, undo))
             undo.callback(self._stop)
             done = base + memory.offset("done")
             for index, job in enumerate(jobs):
@@ -295,13 +306,17 @@ class LaunchRun:
             self.page = queues.platform.doorbell(self._number)
             self._undo = undo.pop_all()
 
-    def _chains(self, legs: Sequence[Leg], undo: contextlib.ExitStack) -> list[np.ndarray]:
+    def _chains(self, jobs: Sequence[LaunchJob], undo: contextlib.ExitStack) -> list[np.ndarray]:
         """The first descriptor of each leg; those after it are in memory."""
         columns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        for leg in legs:
-            bus, card, lengths = descriptor_columns(leg.memory, leg.card)
-            ends = (bus, card) if leg.direction is Direction.H2C else (card, bus)
-            columns.append((*ends, lengths))
+        for job in jobs:
+            for leg in job.legs:
+                # A record has a descriptor of its own, also if it is right behind the frame.
+                parts = [part for part in (leg.memory, job.record) if part is not None]
+                table = [descriptor_columns(part, leg.card) for part in parts]
+                bus, card, lengths = np.concatenate(table, axis=1)
+                ends = (bus, card) if leg.direction is Direction.H2C else (card, bus)
+                columns.append((*ends, lengths))
         # A chain begins where a block of descriptors may. One that is in its slot needs no memory.
         blocks = [-(-len(each[2]) // BLOCK_DESCRIPTORS) * (len(each[2]) > 1) for each in columns]
         sizes = [count * BLOCK_DESCRIPTORS for count in blocks]
@@ -333,7 +348,7 @@ class LaunchRun:
         _write_address(bank, "flush", flush or 0)
         _write_address(bank, "done", done)
         kind = {"pair": job.copies, "c2h": job.legs[0].direction is Direction.C2H}
-        kind["overlap"] = job.overlaps
+        kind |= {"overlap": job.overlaps, "receive": job.record is not None}
         fields = {"flush": flush is not None, "done": 1, "queue": self._number}
         bank.write("control", _put(LAUNCH_SLOT, "control", valid=1, **kind, **fields))
 

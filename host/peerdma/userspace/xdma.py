@@ -203,6 +203,11 @@ class Xdma:
             Capability.FRAME_RECORDS in self.extension.capabilities
         )
 
+    @property
+    def receives(self) -> bool:
+        """Whether launch queues take frames."""
+        return self.extension is not None and Capability.RECEIVE in self.extension.capabilities
+
     def begin_frames(self) -> None:
         """Discards the bytes in the user stream: a new frame comes first, and has a record."""
         if self.makes_records:

@@ -36,7 +36,7 @@ enum {
     PEERDMA_TIMEOUT = -2,  // submit: there was no room, and nothing was submitted
     PEERDMA_ENDED = -3,    // the queue has ended, and the ticket was not done by then
     PEERDMA_NO_PLAN = -4,  // the queue has no plan of this number
-    PEERDMA_LONG = 19,     // no failure: a frame was longer than its array, which has the first of it
+    PEERDMA_LONG = 19,     // no failure: a frame was longer than its array (its record: `bytes`)
 };
 
 // What queue.device is: pointers into the memory that the queue shares with the board.
@@ -111,8 +111,9 @@ PEERDMA_FUNCTION bool peerdma_ended(const peerdma_queue &queue) {
 
 // PEERDMA_PENDING, or how a ticket ended. Its record is kept until the ticket `depth` later is
 // done; then this returns that one's status. Tickets are done in their order, and after one that
-// failed (not PEERDMA_LONG) no other is PEERDMA_OK until the host resumes the queue. A ticket that was submitted while
-// the queue ended may stay PEERDMA_PENDING: peerdma_wait sees that, or look at peerdma_ended.
+// failed (PEERDMA_LONG is no failure) no other is PEERDMA_OK until the host resumes the queue. A
+// ticket that was submitted while the queue ended may stay PEERDMA_PENDING: peerdma_wait sees that,
+// or look at peerdma_ended.
 PEERDMA_FUNCTION int peerdma_test(const peerdma_queue &queue, unsigned ticket) {
     unsigned long long record = peerdma_load(queue.records + (ticket & (queue.depth - 1)));
     if ((int)((unsigned)record - ticket) < 0) return PEERDMA_PENDING;
