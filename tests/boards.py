@@ -21,6 +21,8 @@ BOARDS: dict[str, dict[str, Any]] = {
     "launching": {"launch_queues": 2},
     # Frames with records, and a stream that nothing of H2C goes into.
     "sensor": {"user": "pattern"},
+    # The same, and jobs of a GPU take the frames.
+    "receiver": {"user": "pattern", "launch_queues": 2},
     # Fewer bytes come out of the stream than went in; GPUs may start both.
     "converter": {"user": "bfloat16", "launch_queues": 2},
     # Card RAM only, with the extension block, which says so.

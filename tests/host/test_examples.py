@@ -271,30 +271,52 @@ def test_launch_queue_on_a_board_without(tmp_path, board_path):
     assert "this board's gateware has no launch queues: build it with" in done.stderr
 
 
-def test_launch_queue_on_cuda(cuda_loaded, monkeypatch, capsys):
+def test_receive(tmp_path):
+    done = run(tmp_path, example("receive"), "--gpu", "emulated", "--frames", "300")
+    assert done.returncode == 0, done.stderr
+    said, cycles = done.stdout.splitlines()
+    assert said == (
+        "300 frames of 256 bytes that emulated integrated GPU took by shadow tail: 0 lost"
+    )
+    between = r"cycles of the board from one frame to the next: p50 (\d+), p99 (\d+), max (\d+)"
+    found = list(map(int, re.fullmatch(between, cycles).groups()))
+    # A word a cycle, and the record.
+    assert 64 < found[0] and found == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "options", "words"),
+    [
+        (
+            "launch_queue",
+            "rounds",
+            ["--rounds", "3", "--launches", "0"],
+            r"9 copies that Fake GPU(.|\n)*\n0 launches of a graph",
+        ),
+        ("receive", "receive", ["--frames", "5"], r"5 frames of 256 bytes that Fake GPU.*: 0 lost"),
+    ],
+)
+def test_kernels_on_cuda(cuda_loaded, monkeypatch, capsys, name, entry, options, words):
     """Without a GPU it shows what is launched with what: C++ runs in the kernel's place."""
-    example = runpy.run_path(str(EXAMPLES / "launch_queue.py"))
-    rounds = example["compiled"]()
+    example = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+    compiled = example["compiled"]()
 
     class Program:
-        def __init__(self, device, name, text):
-            assert (name, text) == ("launch_queue.cu", example["source"]())
+        def __init__(self, device, file, text):
+            assert (file, text) == (f"{name}.cu", example["source"]())
 
         def launch(self, kernel, *arguments, one, stream=None):
             assert one
-            if kernel == "rounds":
+            if kernel == entry:
                 assert arguments[0][1] is None
-                rounds(*(value for value, _ in arguments))
+                compiled(*(value for value, _ in arguments))
 
     importlib.import_module("peerdma.cuda.stream_queue")  # has the real one
     monkeypatch.setattr("peerdma.cuda.program.Program", Program)
-    monkeypatch.setattr(
-        sys, "argv", ["launch_queue.py", "--gpu", "cuda", "--rounds", "3", "--launches", "0"]
-    )
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--gpu", "cuda", *options])
     assert example["main"]() == 0
     cuda_loaded.calls.clear()  # which have the queue
-    said = capsys.readouterr().out
-    assert said.startswith("9 copies that Fake GPU") and "0 launches of a graph" in said
+    assert re.match(words, capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(("name", "module"), [("cupy", "cupy"), ("numba", "numba.cuda")])
