@@ -191,11 +191,8 @@ class LaunchQueues:
         self._free_slots.update(*slots)
 
     def stream(self, receives: bool) -> None:
-        """Notes a queue with jobs to or from the user stream; the first for frames empties it.
-
-        So does the first one after a reset, which others may have been open to see.
-        """
-        if receives and not (self._receiving and self.xdma.records_on):
+        """Notes a queue with jobs to or from the user stream; the first for frames empties it."""
+        if receives and not self._receiving:
             self.xdma.begin_frames()
         self._streaming += 1
         self._receiving += receives

@@ -208,11 +208,6 @@ class Xdma:
         """Whether launch queues take frames."""
         return self.extension is not None and Capability.RECEIVE in self.extension.capabilities
 
-    @property
-    def records_on(self) -> bool:
-        """Whether frames have records now: since `begin_frames`, until a reset."""
-        return bool(self._extension_bank.read("frame_records"))
-
     def begin_frames(self) -> None:
         """Discards the bytes in the user stream: a new frame comes first, and has a record."""
         if self.makes_records:

@@ -91,7 +91,7 @@ def take(queue, buffer, number):
 
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 def test_frames_of_any_length_come_in_order(receiver, source, gpu, parts):
-    """Into buffers in turn, whole or as much as fits; none is lost while the board has no buffer."""
+    """Into buffers in turn, whole or as much as fits; none is lost while there is no buffer."""
     buffers = [Buffer(receiver, gpu, parts) for _ in range(3)]
     assert buffers[0].plan.nbytes == ROOM
     numbers, begun = itertools.count(), [0]
