@@ -6,17 +6,20 @@ import mmap
 import random
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 import peerdma
 from peerdma.board.queue_memory import DEPTHS, QueueMemory
-from peerdma.regs import LaunchStatus
+from peerdma.regs import FRAME_RECORD, LaunchStatus
+from peerdma.testing import PatternSource
 from peerdma.uapi import Reason
+from tests.boards import options
 from tests.host.board.launch_helpers import LAUNCHING, PAGES, Copies, Threads, compiled, kernel_end
 
 #: What the functions return, as in device.cuh.
-OK, PENDING, TIMEOUT, ENDED, NO_PLAN = 0, -1, -2, -3, -4
+OK, PENDING, TIMEOUT, ENDED, NO_PLAN, LONG = 0, -1, -2, -3, -4, LaunchStatus.LONG
 SIZES = (64, 4096, 10_001, 1)
 MOMENT = ctypes.c_ulonglong(10_000_000)
 
@@ -101,6 +104,25 @@ def test_a_thread_sees_the_bytes_of_its_own_copy(library, board, copies):
             copies.fill()
             _, results = Threads(library).work(queue.device, [index], 1)
             assert results == [OK] and copies.right(index)
+
+
+def test_a_thread_learns_of_a_frame_that_is_too_long(library):
+    """That is no failure: the next tickets take the next frames."""
+    with (
+        peerdma.open("sim", arguments=options("receiver")) as board,
+        peerdma.gpu("emulated", memory="host") as gpu,
+    ):
+        plans = [
+            board.prepare_receive(gpu.surface(nbytes), gpu.surface(1, FRAME_RECORD))
+            for nbytes in (99, 100)
+        ]
+        PatternSource(board).start(100)
+        with board.queue(plans) as queue:
+            _, results = Threads(library).work(queue.device, [0, 1, 0, 0, 1], 1)
+            assert results == [LONG, OK, LONG, LONG, OK]
+            queue.check()
+    header = Path(peerdma.include_dir(), "peerdma/device.cuh").read_text()
+    assert f"PEERDMA_LONG = {LONG:d}," in header
 
 
 def test_a_page_that_is_smaller_than_the_kernels_is_not_mapped(board, copies, monkeypatch):
