@@ -118,6 +118,8 @@ enum peerdma_board_state {
 #define PEERDMA_FEATURE_STREAMS		(1 << 5)
 /* ... the board has a cycle counter, and the driver knows PEERDMA_IOC_READ_CLOCK */
 #define PEERDMA_FEATURE_CLOCK		(1 << 6)
+/* ... its launch queues take packets, and the driver knows PEERDMA_PREPARE_RECEIVE */
+#define PEERDMA_FEATURE_RECEIVE		(1 << 7)
 
 /**
  * struct peerdma_info - PEERDMA_IOC_GET_INFO: what is known of driver, board and file descriptor
@@ -771,6 +773,8 @@ struct peerdma_resume_queue {
 
 /* The board writes 1 to a done word, behind the record */
 #define PEERDMA_PREPARE_DONE		(1 << 0)
+/* A ticket takes the next packet of the user stream: a frame, and the record of that */
+#define PEERDMA_PREPARE_RECEIVE		(1 << 1)
 
 /**
  * struct peerdma_prepare - PEERDMA_IOC_PREPARE: a job that a GPU starts, by the number of its slot
@@ -786,6 +790,9 @@ struct peerdma_resume_queue {
  * @length: in: bytes, at most 16 MiB
  * @done: in: with PEERDMA_PREPARE_DONE, byte of the done word in the memory of the queue, at a
  *	multiple of 4; else 0
+ * @record_handle: in: with PEERDMA_PREPARE_RECEIVE, pinned memory for the frame's record; else 0
+ * @reserved: in: 0
+ * @record_offset: in: first byte in it, at a multiple of 32; 0 without a record
  *
  * Waits for what others have announced in dma-bufs, but announces nothing: a GPU starts the job
  * whenever it likes. A destination in a GPU is read as well, before the record is written. Copies
@@ -793,6 +800,13 @@ struct peerdma_resume_queue {
  * have one. To there goes what the user block is to take, from there comes what it has made: a
  * ticket takes as long as that does. As long as a file has such jobs in slots, the user stream of
  * their channel is its own, and PEERDMA_OP_PROCESS and what receives from it are refused to others.
+ *
+ * PEERDMA_PREPARE_RECEIVE is for PEERDMA_OP_C2H from the stream window: a ticket takes one packet,
+ * and waits for it without its channel. Of the @length bytes, a shorter frame leaves the rest as it
+ * is; of a longer one they have the first bytes, and the ticket status LONG, which is no failure.
+ * The record has a place of its own. If both are in devices, they are in the same pinned memory.
+ * Frames of the channel have records while it has such jobs. When the first one comes, what is in
+ * the user stream is discarded: the first frame is a whole one, and has number 0.
  *
  * The slot is taken from the queue when some of its memory is unpinned, or its card RAM becomes
  * another open file's own: from then on its tickets end with status SLOT. Its done word is 1 then.
@@ -809,6 +823,9 @@ struct peerdma_prepare {
 	__aligned_u64 dst_offset;
 	__aligned_u64 length;
 	__aligned_u64 done;
+	__u32 record_handle;
+	__u32 reserved;
+	__aligned_u64 record_offset;
 };
 
 /**

@@ -127,6 +127,18 @@ static void chain_control(const struct peerdma_chain *chain, u32 index, u32 adja
 			    FIELD_PREP(PEERDMA_DESC_ADJACENT_MASK, adjacent) | flags);
 }
 
+/* Writes the control words of a chain that ends. */
+static void chain_close(const struct peerdma_chain *chain, u32 count)
+{
+	u32 n = count, flags;
+
+	while (n--) {
+		flags = n + 1 == count ? PEERDMA_DESC_STOP | PEERDMA_DESC_COMPLETED : 0;
+		chain_control(chain, n, chain_adjacent(n, count), flags);
+	}
+	chain->descriptors[count - 1].next = 0;
+}
+
 /**
  * peerdma_chain_build() - writes a chain
  * @chain: nobody uses what is in it
@@ -144,7 +156,7 @@ u64 peerdma_chain_build(const struct peerdma_chain *chain, const struct peerdma_
 {
 	struct chain_place place = chain_find(surface, offset);
 	u64 bus, length, built = 0;
-	u32 n, flags;
+	u32 n;
 
 	for (n = 0; n < chain->room && built < bytes; n++) {
 		length = chain_next(&place, bytes - built, &bus);
@@ -152,11 +164,7 @@ u64 peerdma_chain_build(const struct peerdma_chain *chain, const struct peerdma_
 		built += length;
 	}
 	*count = n;
-	while (n--) {
-		flags = n + 1 == *count ? PEERDMA_DESC_STOP | PEERDMA_DESC_COMPLETED : 0;
-		chain_control(chain, n, chain_adjacent(n, *count), flags);
-	}
-	chain->descriptors[*count - 1].next = 0;
+	chain_close(chain, n);
 	return built;
 }
 
@@ -195,7 +203,8 @@ bool peerdma_chain_address(const struct peerdma_surface *surface, u64 offset, u6
 	return chain_next(&place, length, bus) == length;
 }
 
-static u32 chain_append(struct peerdma_engine *engine, u32 index,
+/* Behind the first @index descriptors. Returns how many there are then. */
+static u32 chain_append(const struct peerdma_chain *chain, u32 index, u64 card,
 			const struct peerdma_surface *surface, u64 offset, u64 length)
 {
 	struct chain_place place = chain_find(surface, offset);
@@ -203,9 +212,27 @@ static u32 chain_append(struct peerdma_engine *engine, u32 index,
 
 	for (; length; length -= part) {
 		part = chain_next(&place, length, &bus);
-		chain_write(&engine->chain, index++, bus, engine->board->stream_window, part);
+		chain_write(chain, index++, bus, card, part);
 	}
 	return index;
+}
+
+/**
+ * peerdma_chain_build_packet() - writes a chain for a packet: the frame, and behind it its record
+ * @chain: nobody uses what is in it; it has room
+ * @leg: memory for the frame, and the stream window
+ * @record: memory for the record
+ * @record_offset: first byte in @record
+ */
+void peerdma_chain_build_packet(const struct peerdma_chain *chain, const struct peerdma_leg *leg,
+				const struct peerdma_surface *record, u64 record_offset)
+{
+	u32 count;
+
+	count = chain_append(chain, 0, leg->card, leg->surface, leg->offset, leg->length);
+	count = chain_append(chain, count, leg->card, record, record_offset,
+			     sizeof(struct peerdma_frame_record));
+	chain_close(chain, count);
 }
 
 /**
@@ -217,15 +244,19 @@ static u32 chain_append(struct peerdma_engine *engine, u32 index,
  */
 u32 peerdma_chain_build_ring(struct peerdma_engine *engine, const struct peerdma_frame_ring *ring)
 {
+	const struct peerdma_chain *chain = &engine->chain;
+	u64 card = engine->board->stream_window;
 	const struct peerdma_frame_place *frame;
 	u32 frames, count = 0, n;
 	bool ends;
 
 	for (frames = 0; frames < ring->frame_count; frames++) {
 		frame = &ring->frames[frames];
-		count = chain_append(engine, count, frame->surface, frame->offset, frame->length);
+		count = chain_append(chain, count, card, frame->surface, frame->offset,
+				     frame->length);
 		if (ring->records)
-			count = chain_append(engine, count, ring->records, ring->records_offset +
+			count = chain_append(chain, count, card, ring->records,
+					     ring->records_offset +
 					     frames * sizeof(struct peerdma_frame_record),
 					     sizeof(struct peerdma_frame_record));
 	}
@@ -233,12 +264,12 @@ u32 peerdma_chain_build_ring(struct peerdma_engine *engine, const struct peerdma
 	for (n = 0; n < count; n++) {
 		ends = n + 1 == frame->end;
 		frame += ends;
-		chain_control(&engine->chain, n,
+		chain_control(chain, n,
 			      n + 1 == count ? min_t(u32, count, BLOCK) - 1 :
 					       chain_adjacent(n, count),
 			      ends || !((n + 1) % INTERRUPT_EVERY) ? PEERDMA_DESC_COMPLETED : 0);
 	}
-	engine->chain.descriptors[count - 1].next = cpu_to_le64(engine->chain.address);
+	chain->descriptors[count - 1].next = cpu_to_le64(chain->address);
 	return count;
 }
 

@@ -336,6 +336,12 @@ static inline bool peerdma_job_owns_stream(const struct peerdma_job *job)
 	return job->type == JOB_SLOT && (job->path == PATH_RECEIVE || job->path == PATH_SEND);
 }
 
+/* Whether a job takes packets of the user stream: frames, each with its record. */
+static inline bool peerdma_job_takes_packets(const struct peerdma_job *job)
+{
+	return job->type == JOB_SLOT && job->slot.control & PEERDMA_LAUNCH_SLOT_CONTROL_RECEIVE;
+}
+
 #define for_each_use(use, job) \
 	for ((use) = (job)->uses; (use) < (job)->uses + (job)->use_count; (use)++)
 
@@ -377,6 +383,8 @@ u32 peerdma_chain_length(const struct peerdma_surface *surface, u64 offset, u64 
 u64 peerdma_chain_build(const struct peerdma_chain *chain, const struct peerdma_surface *surface,
 			u64 offset, u64 card, bool card_fixed, u64 bytes, u32 *count);
 bool peerdma_chain_address(const struct peerdma_surface *surface, u64 offset, u64 length, u64 *bus);
+void peerdma_chain_build_packet(const struct peerdma_chain *chain, const struct peerdma_leg *leg,
+				const struct peerdma_surface *record, u64 record_offset);
 u32 peerdma_chain_build_ring(struct peerdma_engine *engine, const struct peerdma_frame_ring *ring);
 void peerdma_chain_doorbell(struct peerdma_engine *engine, u32 count);
 
@@ -384,6 +392,7 @@ void peerdma_chain_doorbell(struct peerdma_engine *engine, u32 count);
 int peerdma_frame_ring_create(struct peerdma_job *job, u32 frames);
 void peerdma_frame_ring_free(struct peerdma_job *job);
 bool peerdma_frame_ring_measure(struct peerdma_frame_ring *ring);
+bool peerdma_frame_ring_switch_records(struct peerdma_dev *board, u32 channel, bool on);
 u32 peerdma_frame_ring_build(struct peerdma_engine *engine);
 void peerdma_frame_ring_begin(struct peerdma_engine *engine);
 void peerdma_frame_ring_give(struct peerdma_frame_ring *ring);

@@ -155,14 +155,24 @@ void peerdma_frame_ring_give(struct peerdma_frame_ring *ring)
 		peerdma_write(engine->board, reg, owed);
 }
 
-static void frame_ring_switch_records(struct peerdma_engine *engine, bool on)
+/**
+ * peerdma_frame_ring_switch_records() - has frames followed by records, for one job more or less
+ * @board: makes records. Called with its lock held, in any context
+ * @channel: whose frames
+ * @on: one more
+ *
+ * Return: whether they were not, or are not any more: frames of both kinds may be in the stream.
+ */
+bool peerdma_frame_ring_switch_records(struct peerdma_dev *board, u32 channel, bool on)
 {
-	struct peerdma_dev *board = engine->board;
-	u32 bit = BIT(engine->pair);
+	u32 *jobs = &board->frame_records[channel], channels = 0, n;
 
-	board->frame_records = on ? board->frame_records | bit : board->frame_records & ~bit;
+	*jobs += on ? 1 : -1;
+	for (n = 0; n < PEERDMA_MAX_CHANNELS; n++)
+		channels |= board->frame_records[n] ? BIT(n) : 0;
 	peerdma_write(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_FRAME_RECORDS_REG,
-		      board->frame_records);
+		      channels);
+	return *jobs == on;
 }
 
 static void frame_ring_gate(struct peerdma_engine *engine, u32 reg)
@@ -180,7 +190,7 @@ void peerdma_frame_ring_begin(struct peerdma_engine *engine)
 
 	ring->engine = engine;
 	if (ring->records)
-		frame_ring_switch_records(engine, true);
+		peerdma_frame_ring_switch_records(engine->board, engine->pair, true);
 	if (ring->fresh)
 		peerdma_hw_flush_stream(engine->board, engine->pair);
 	frame_ring_gate(engine, PEERDMA_SGDMA_COMMON_CREDIT_ENABLE_W1S_REG);
@@ -319,7 +329,7 @@ void peerdma_frame_ring_off(struct peerdma_frame_ring *ring)
 	if (!ring->records)
 		return;
 	/* Frames with records may be left in the stream, if it was stopped very early. */
-	frame_ring_switch_records(ring->engine, false);
+	peerdma_frame_ring_switch_records(ring->engine->board, ring->engine->pair, false);
 	peerdma_hw_flush_stream(ring->engine->board, ring->engine->pair);
 }
 

@@ -48,6 +48,8 @@ struct peerdma_launch_queue {
  * @control: PEERDMA_LAUNCH_SLOT_CONTROL_*
  * @flush: address of the flush read
  * @done: done word
+ * @record: memory for the record of a packet, one of the job's uses; NULL: it takes none
+ * @record_offset: first byte in @record
  * @chains: for each of its engines; the first descriptor is in the slot as well
  * @closing: it is invalid, and ends when it is not at work any more
  * @deadline: in jiffies; when its queue is stopped for that
@@ -58,6 +60,8 @@ struct peerdma_slot {
 	u32 control;
 	u64 flush;
 	struct peerdma_place done;
+	struct peerdma_surface *record;
+	u64 record_offset;
 	struct peerdma_chain chains[PEERDMA_DIRECTIONS];
 	bool closing;
 	unsigned long deadline;

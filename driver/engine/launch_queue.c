@@ -180,6 +180,10 @@ static int launch_queue_install(struct peerdma_job *job)
 		peerdma_launch_regs_fill(board, n++, slot->chains[engine].descriptors);
 	}
 	launch_queue_list(job);
+	/* A frame without a record would be the beginning of the first packet. */
+	if (peerdma_job_takes_packets(job) &&
+	    peerdma_frame_ring_switch_records(board, job->channel, true))
+		peerdma_hw_flush_stream(board, job->channel);
 	slot->control |= FIELD_PREP(PEERDMA_LAUNCH_SLOT_CONTROL_QUEUE, hwq->number);
 	peerdma_launch_regs_validate(board, slot->number, slot->control, slot->flush,
 				     slot->done.bus);
@@ -303,6 +307,8 @@ static void launch_queue_end_slot(struct peerdma_job *job)
 	board->slots[slot->number] = NULL;
 	if (slot->control & PEERDMA_LAUNCH_SLOT_CONTROL_PAIR)
 		board->slots[slot->number + 1] = NULL;
+	if (peerdma_job_takes_packets(job))
+		peerdma_frame_ring_switch_records(board, job->channel, false);
 	peerdma_partition_leave_stream(job);
 	board->ops->job_end(job);
 }

@@ -11,11 +11,46 @@
 
 /* What one start may move: jobs of others for the same channel wait so long. */
 #define MOST_BYTES		SZ_16M
+#define RECORD			sizeof(struct peerdma_frame_record)
+
+/**
+ * struct prepare_memory - what a job is for, with references
+ * @source: NULL: the card
+ * @destination: NULL: the card
+ * @record: of a packet; NULL: there is none
+ */
+struct prepare_memory {
+	struct peerdma_surface *source;
+	struct peerdma_surface *destination;
+	struct peerdma_surface *record;
+};
+
+static int prepare_check_packet(struct peerdma_file *file, const struct peerdma_prepare *request)
+{
+	const struct peerdma_dev *board = file->board;
+
+	if (!(request->flags & PEERDMA_PREPARE_RECEIVE)) {
+		if (!request->record_handle && !request->record_offset)
+			return 0;
+		return peerdma_fail(file, -EINVAL,
+				    "a record, handle %u at byte %llu, but no flag that a packet is received",
+				    request->record_handle, request->record_offset);
+	}
+	if (!(board->capabilities & PEERDMA_CAPABILITY_RECEIVE))
+		return peerdma_fail(file, -EOPNOTSUPP,
+				    "launch queues of this board take no packets: it has none, or no frames with records, or older gateware");
+	if (request->op != PEERDMA_OP_C2H || request->src_offset != board->stream_window)
+		return peerdma_fail(file, -EINVAL,
+				    "a packet comes from the stream window, %#llx, by PEERDMA_OP_C2H: not from %#llx by operation %u",
+				    board->stream_window, request->src_offset, request->op);
+	return 0;
+}
 
 static int prepare_check(struct peerdma_file *file, const struct peerdma_prepare *request)
 {
-	if (request->flags & ~PEERDMA_PREPARE_DONE)
-		return peerdma_fail(file, -EINVAL, "unknown flags %#x", request->flags);
+	if (request->flags & ~(PEERDMA_PREPARE_DONE | PEERDMA_PREPARE_RECEIVE) || request->reserved)
+		return peerdma_fail(file, -EINVAL, "unknown flags %#x, or a reserved member %u",
+				    request->flags, request->reserved);
 	if (request->done && !(request->flags & PEERDMA_PREPARE_DONE))
 		return peerdma_fail(file, -EINVAL,
 				    "a done word at byte %llu, but no flag that there is one",
@@ -28,26 +63,68 @@ static int prepare_check(struct peerdma_file *file, const struct peerdma_prepare
 		return peerdma_fail(file, -EINVAL,
 				    "a job of a launch queue moves 1 to %u bytes, not %llu",
 				    MOST_BYTES, request->length);
-	return 0;
+	return prepare_check_packet(file, request);
 }
 
 /* What the board writes to a GPU is there, when a read of it has come back; see docs/queue.md. */
-static int prepare_set_flush(struct peerdma_job *job)
+static int prepare_set_flush_at(struct peerdma_job *job, const struct peerdma_surface *surface,
+				u64 offset)
 {
-	const struct peerdma_leg *leg = &job->legs[PEERDMA_C2H];
 	struct peerdma_slot *slot = &job->slot;
 
-	if (!leg->used || leg->surface->placement == PEERDMA_PLACEMENT_HOST)
+	if (surface->placement == PEERDMA_PLACEMENT_HOST)
 		return 0;
-	if (leg->surface->placement == PEERDMA_PLACEMENT_MIXED)
+	if (surface->placement == PEERDMA_PLACEMENT_MIXED)
 		return peerdma_fail(job->file, -EOPNOTSUPP,
 				    "the destination is partly in host memory and partly in a device");
-	if (!(leg->surface->access & PEERDMA_ACCESS_READ))
+	if (!(surface->access & PEERDMA_ACCESS_READ))
 		return peerdma_fail(job->file, -EINVAL,
 				    "the board reads what it has written to a device, before it says that it is done: pin the destination for both");
 	slot->control |= PEERDMA_LAUNCH_SLOT_CONTROL_FLUSH;
-	peerdma_chain_address(leg->surface, leg->offset + leg->length - 1, 1, &slot->flush);
+	peerdma_chain_address(surface, offset, 1, &slot->flush);
 	slot->flush = round_down(slot->flush, sizeof(u32));
+	return 0;
+}
+
+static int prepare_set_flush(struct peerdma_job *job)
+{
+	const struct peerdma_leg *leg = &job->legs[PEERDMA_C2H];
+	const struct peerdma_slot *slot = &job->slot;
+	int error;
+
+	if (!leg->used)
+		return 0;
+	error = prepare_set_flush_at(job, leg->surface, leg->offset + leg->length - 1);
+	if (error || !slot->record || slot->record == leg->surface)
+		return error;
+	if (slot->control & PEERDMA_LAUNCH_SLOT_CONTROL_FLUSH &&
+	    slot->record->placement != PEERDMA_PLACEMENT_HOST)
+		return peerdma_fail(job->file, -EOPNOTSUPP,
+				    "a frame and its record are both in devices, but not in the same pinned memory: the board can read back one of them");
+	return prepare_set_flush_at(job, slot->record, slot->record_offset);
+}
+
+/* Before the job is prepared, which waits for what others do with its memory. */
+static int prepare_set_record(struct peerdma_job *job, const struct peerdma_prepare *request,
+			      struct peerdma_surface *record)
+{
+	u64 bus;
+	int error;
+
+	if (!record)
+		return 0;
+	error = peerdma_submit_check_side(job->file, record, request->record_offset, RECORD,
+					  PEERDMA_ACCESS_WRITE);
+	if (error)
+		return error;
+	if (!peerdma_chain_address(record, request->record_offset, RECORD, &bus) ||
+	    !IS_ALIGNED(bus, RECORD))
+		return peerdma_fail(job->file, -EINVAL,
+				    "the record of a packet, byte %llu of its memory, is not at a multiple of %zu",
+				    request->record_offset, RECORD);
+	peerdma_submit_use(job, record);
+	job->slot.record = record;
+	job->slot.record_offset = request->record_offset;
 	return 0;
 }
 
@@ -87,8 +164,10 @@ static int prepare_set_control(struct peerdma_job *job, const struct peerdma_pre
 		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_C2H;
 	if (request->op == PEERDMA_OP_COPY)
 		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_PAIR;
-	/* Not for card RAM, where reads of an earlier job may come last. */
-	if (request->op == PEERDMA_OP_C2H || job->path == PATH_SEND)
+	/* Not for packets, nor card RAM, where reads of an earlier job may come last. */
+	if (job->slot.record)
+		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_RECEIVE;
+	else if (request->op == PEERDMA_OP_C2H || job->path == PATH_SEND)
 		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_OVERLAP;
 	error = prepare_set_flush(job);
 	if (error || !(request->flags & PEERDMA_PREPARE_DONE))
@@ -100,12 +179,14 @@ static int prepare_set_control(struct peerdma_job *job, const struct peerdma_pre
 static int prepare_build(struct peerdma_job *job, u32 engine)
 {
 	const struct peerdma_leg *leg = &job->legs[engine];
+	const struct peerdma_slot *slot = &job->slot;
 	struct peerdma_chain *chain = &job->slot.chains[engine];
 	u32 count;
 
 	if (!leg->used)
 		return 0;
 	count = peerdma_chain_length(leg->surface, leg->offset, leg->length);
+	count += !!slot->record;
 	if (count > PEERDMA_CHAIN_ROOM)
 		return peerdma_fail(job->file, -EINVAL,
 				    "the memory is in more than %u pieces: use less, or memory that is less scattered",
@@ -113,8 +194,11 @@ static int prepare_build(struct peerdma_job *job, u32 engine)
 	chain->c2h = engine == PEERDMA_C2H;
 	if (peerdma_chain_alloc(job->file->board, chain, count))
 		return -ENOMEM;
-	peerdma_chain_build(chain, leg->surface, leg->offset, leg->card, peerdma_job_streams(job),
-			    leg->length, &count);
+	if (slot->record)
+		peerdma_chain_build_packet(chain, leg, slot->record, slot->record_offset);
+	else
+		peerdma_chain_build(chain, leg->surface, leg->offset, leg->card,
+				    peerdma_job_streams(job), leg->length, &count);
 	return 0;
 }
 
@@ -139,14 +223,16 @@ static int prepare_submit(struct peerdma_job *job)
 }
 
 static int prepare_job(struct peerdma_job *job, struct peerdma_job *queue,
-		       struct peerdma_prepare *request, struct peerdma_surface *source,
-		       struct peerdma_surface *destination)
+		       struct peerdma_prepare *request, const struct prepare_memory *memory)
 {
 	int error;
 
 	job->slot.queue = queue;
-	error = peerdma_submit_prepare(job, request->op, source, request->src_offset, destination,
-				       request->dst_offset);
+	error = prepare_set_record(job, request, memory->record);
+	if (!error)
+		error = peerdma_submit_prepare(job, request->op, memory->source,
+					       request->src_offset, memory->destination,
+					       request->dst_offset);
 	if (!error)
 		error = prepare_set_control(job, request);
 	if (!error)
@@ -156,7 +242,7 @@ static int prepare_job(struct peerdma_job *job, struct peerdma_job *queue,
 }
 
 static int prepare_run(struct peerdma_file *file, struct peerdma_prepare *request,
-		       struct peerdma_surface *source, struct peerdma_surface *destination)
+		       const struct prepare_memory *memory)
 {
 	struct peerdma_job *queue = peerdma_launch_uapi_find(file, request->queue);
 	struct peerdma_job *job;
@@ -167,7 +253,7 @@ static int prepare_run(struct peerdma_file *file, struct peerdma_prepare *reques
 	job = peerdma_submit_create(file, JOB_SLOT, request->length);
 	error = PTR_ERR_OR_ZERO(job);
 	if (!error) {
-		error = prepare_job(job, queue, request, source, destination);
+		error = prepare_job(job, queue, request, memory);
 		peerdma_job_put(job);
 	}
 	peerdma_job_put(queue);
@@ -183,21 +269,28 @@ static int prepare_run(struct peerdma_file *file, struct peerdma_prepare *reques
  */
 int peerdma_prepare(struct peerdma_file *file, struct peerdma_prepare *request)
 {
-	struct peerdma_surface *source = NULL, *destination = NULL;
+	bool receives = request->flags & PEERDMA_PREPARE_RECEIVE;
+	struct prepare_memory memory = {};
 	int error = prepare_check(file, request);
 
 	if (!error)
 		error = peerdma_job_uapi_find_end(file, request->src_handle,
-						  request->op == PEERDMA_OP_C2H, &source);
+						  request->op == PEERDMA_OP_C2H, &memory.source);
 	if (!error)
 		error = peerdma_job_uapi_find_end(file, request->dst_handle,
-						  request->op == PEERDMA_OP_H2C, &destination);
+						  request->op == PEERDMA_OP_H2C,
+						  &memory.destination);
 	if (!error)
-		error = prepare_run(file, request, source, destination);
-	if (source)
-		peerdma_surface_put(source);
-	if (destination)
-		peerdma_surface_put(destination);
+		error = peerdma_job_uapi_find_end(file, request->record_handle, !receives,
+						  &memory.record);
+	if (!error)
+		error = prepare_run(file, request, &memory);
+	if (memory.source)
+		peerdma_surface_put(memory.source);
+	if (memory.destination)
+		peerdma_surface_put(memory.destination);
+	if (memory.record)
+		peerdma_surface_put(memory.record);
 	return error;
 }
 

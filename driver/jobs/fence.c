@@ -45,7 +45,7 @@ static struct dma_buf *fence_get_buffer(struct peerdma_surface *surface)
 	return buffer;
 }
 
-/* With a ring, each of its uses is looked at by itself: of what it writes. */
+/* Of a job that only receives, each of its uses is looked at by itself: it is written. */
 static void fence_begin_use(struct fence_use *use, const struct peerdma_use *memory)
 {
 	use->write[PEERDMA_C2H] = true;
@@ -301,7 +301,7 @@ int peerdma_fence_submit(struct peerdma_job *job)
 	long left = WAIT_TIMEOUT;
 	int error = 0;
 
-	if (job->type != JOB_FRAMES)
+	if (job->path != PATH_RECEIVE)
 		error = fence_submit_use(job, NULL, &left);
 	else
 		for_each_use(memory, job)

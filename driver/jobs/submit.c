@@ -326,7 +326,10 @@ static void submit_hold(struct peerdma_job *job)
 		use->surface->inflight++;
 }
 
-/* Whether a job of another file that runs uses the same user stream. */
+/*
+ * Whether a job of another file that runs uses the same user stream; or of any, where that may have
+ * to be flushed, for which others would wait until its end.
+ */
 static bool submit_meets_stream(const struct peerdma_job *job)
 {
 	const struct peerdma_engine *engine;
@@ -334,8 +337,8 @@ static bool submit_meets_stream(const struct peerdma_job *job)
 
 	for_each_engine(engine, job->file->board) {
 		other = engine->job;
-		if (other && other->file != job->file && other->channel == job->channel &&
-		    peerdma_job_streams(other))
+		if (other && other->channel == job->channel && peerdma_job_streams(other) &&
+		    (other->file != job->file || peerdma_job_takes_packets(job)))
 			return true;
 	}
 	return false;
@@ -352,7 +355,7 @@ static int submit_launch(struct peerdma_job *job)
 				    "the card RAM has become another open file's own");
 	if (peerdma_job_owns_stream(job) && submit_meets_stream(job))
 		return peerdma_fail(file, -EBUSY,
-				    "a job of another open file uses the user stream of channel %u: try again",
+				    "another job uses the user stream of channel %u: try again",
 				    job->channel);
 	error = peerdma_launch_queue_start(job);
 	switch (error) {

@@ -230,7 +230,7 @@ struct peerdma_ops {
  * @hw_queue_generation: of the one that was handed out last
  * @slots: jobs that launch queues may start, by their slots; that of a copy is in two
  * @draining: running jobs may end, but no new ones start
- * @frame_records: the register of that name: for which channels frames have records
+ * @frame_records: for each channel, by how many jobs its frames are to have records
  * @broken: an engine could not be stopped: nothing starts until the board has been reset
  * @crowded: in jiffies: until then lost reads may keep room for completions; or 0. See irq.c
  * @full: they keep all of it
@@ -290,7 +290,7 @@ struct peerdma_dev {
 	enum peerdma_board_state state;
 	u32 generation;
 	bool draining;
-	u32 frame_records;
+	u32 frame_records[PEERDMA_MAX_CHANNELS];
 	bool broken;
 	unsigned long crowded;
 	bool full;

@@ -331,7 +331,7 @@ void peerdma_hw_init(struct peerdma_dev *board)
 		      PEERDMA_SGDMA_COMMON_CREDIT_ENABLE_W1C_REG, ALL_ONES);
 	if (board->capabilities & PEERDMA_CAPABILITY_FRAME_RECORDS)
 		peerdma_write(board, PEERDMA_EXTENSION_BASE +
-			      PEERDMA_EXTENSION_FRAME_RECORDS_REG, board->frame_records);
+			      PEERDMA_EXTENSION_FRAME_RECORDS_REG, 0);
 
 	for_each_engine(engine, board) {
 		peerdma_channel_read(engine, PEERDMA_CHANNEL_STATUS_RC_REG);

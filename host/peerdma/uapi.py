@@ -156,6 +156,7 @@ class Feature(enum.IntFlag):
     CUDA = 1 << 4
     STREAMS = 1 << 5
     CLOCK = 1 << 6
+    RECEIVE = 1 << 7
 
 
 class Info(_Sized):
@@ -560,6 +561,7 @@ class PrepareFlag(enum.IntFlag):
     """PEERDMA_PREPARE_*"""
 
     DONE = 1 << 0
+    RECEIVE = 1 << 1
 
 
 class Prepare(_Sized):
@@ -577,6 +579,9 @@ class Prepare(_Sized):
         ("dst_offset", _u64),
         ("length", _u64),
         ("done", _u64),
+        ("record_handle", _u32),
+        ("reserved", _u32),
+        ("record_offset", _u64),
     )
 
 

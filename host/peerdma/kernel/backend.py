@@ -373,4 +373,5 @@ def _describe(path: str, info: Info, own_card_ram: tuple[int, int]) -> BoardInfo
         card_ram_size=info.card_ram_size,
         extension=extension,
         own_card_ram=own_card_ram,
+        receives=Feature.RECEIVE in Feature(info.features),
     )

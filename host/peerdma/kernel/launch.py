@@ -106,7 +106,7 @@ class LaunchRun:
     def _prepare(self, index: int, request: Prepare) -> int:
         """Puts a plan into a slot, with its done word."""
         request.queue = self._queue
-        request.flags = PrepareFlag.DONE
+        request.flags |= PrepareFlag.DONE
         request.done = self._memory.offset("done") + 4 * index
         self._node.request(Ioctl.PREPARE, request, "prepare {0.length} bytes for a GPU")
         return request.slot
@@ -215,4 +215,8 @@ def _request(plan: LaunchPlan) -> Prepare:
     for piece in here:
         request.src_handle, request.src_offset = piece.handle.number, piece.start
         request.length = piece.stop - piece.start
+    if plan.record:
+        request.flags = PrepareFlag.RECEIVE
+        request.record_handle = plan.record.handle.number
+        request.record_offset = plan.record.start
     return request
