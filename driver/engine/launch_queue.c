@@ -157,13 +157,20 @@ static int launch_queue_arm(struct peerdma_job *job)
 	return 0;
 }
 
+/* How many it takes: one for each channel of a copy, or for a packet and its record. */
+static u32 launch_queue_slots(const struct peerdma_slot *slot)
+{
+	return slot->control & (PEERDMA_LAUNCH_SLOT_CONTROL_PAIR |
+				PEERDMA_LAUNCH_SLOT_CONTROL_RECEIVE) ? 2 : 1;
+}
+
 static int launch_queue_install(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
 	struct peerdma_slot *slot = &job->slot;
-	bool pair = slot->control & PEERDMA_LAUNCH_SLOT_CONTROL_PAIR;
 	struct peerdma_hw_queue *hwq = slot->queue->launch_queue.hwq;
-	u32 step = pair ? 2 : 1, n, engine;
+	u32 step = launch_queue_slots(slot), n, engine;
+	const struct peerdma_chain *chain;
 
 	if (slot->queue->ended || !launch_queue_runs(hwq))
 		return -ENOENT;
@@ -174,10 +181,15 @@ static int launch_queue_install(struct peerdma_job *job)
 		return -ENOSPC;
 	slot->number = n;
 	for (engine = 0; engine < PEERDMA_DIRECTIONS; engine++) {
-		if (!slot->chains[engine].descriptors)
+		chain = &slot->chains[engine];
+		if (!chain->descriptors)
 			continue;
 		board->slots[n] = job;
-		peerdma_launch_regs_fill(board, n++, slot->chains[engine].descriptors);
+		peerdma_launch_regs_fill(board, n++, chain->descriptors);
+		if (!slot->record)
+			continue;
+		board->slots[n] = job;
+		peerdma_launch_regs_fill(board, n++, chain->descriptors + 1);
 	}
 	launch_queue_list(job);
 	/* A frame without a record would be the beginning of the first packet. */
@@ -305,7 +317,7 @@ static void launch_queue_end_slot(struct peerdma_job *job)
 	if (slot->done.cpu)
 		launch_queue_set_done(&slot->done);
 	board->slots[slot->number] = NULL;
-	if (slot->control & PEERDMA_LAUNCH_SLOT_CONTROL_PAIR)
+	if (launch_queue_slots(slot) == 2)
 		board->slots[slot->number + 1] = NULL;
 	if (peerdma_job_takes_packets(job))
 		peerdma_frame_ring_switch_records(board, job->channel, false);

@@ -228,7 +228,7 @@ struct peerdma_ops {
  * @hw_queues: launch queues
  * @hw_queue_count: how many it has
  * @hw_queue_generation: of the one that was handed out last
- * @slots: jobs that launch queues may start, by their slots; that of a copy is in two
+ * @slots: jobs that launch queues may start, by their slots; that of a copy, or a packet, is in two
  * @draining: running jobs may end, but no new ones start
  * @frame_records: for each channel, by how many jobs its frames are to have records
  * @broken: an engine could not be stopped: nothing starts until the board has been reset

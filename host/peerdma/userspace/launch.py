@@ -81,6 +81,11 @@ class LaunchJob(NamedTuple):
         return len(self.legs) > 1
 
     @property
+    def slots(self) -> int:
+        """How many of the board's slots it takes: one for each half, or for frame and record."""
+        return 2 if self.copies or self.record is not None else 1
+
+    @property
     def waits(self) -> bool:
         """Whether it lasts until the user block has made, or taken, so many bytes, or a frame."""
         return not self.copies and self.legs[0].card == STREAM_WINDOW
@@ -170,15 +175,13 @@ class LaunchQueues:
             )
         free, taken = set(self._free_slots), []
         for job in jobs:
-            sets = [
-                {n, n + 1} if job.copies else {n} for n in range(0, LAUNCH_SLOTS, 1 + job.copies)
-            ]
+            sets = (set(range(n, n + job.slots)) for n in range(0, LAUNCH_SLOTS, job.slots))
             found = next((each for each in sets if each <= free), None)
             if found is None:
                 raise UnsupportedError(
                     f"{len(jobs)} plans do not fit: of the board's {LAUNCH_SLOTS} slots, of which "
-                    f"a copy takes two, {len(self._free_slots)} are free. Give the queue fewer "
-                    "plans, or close another queue"
+                    f"a copy and a receive take two, {len(self._free_slots)} are free. Give the "
+                    "queue fewer plans, or close another queue"
                 )
             free -= found
             taken.append(sorted(found))
@@ -307,8 +310,13 @@ class LaunchRun:
             self._undo = undo.pop_all()
 
     def _chains(self, jobs: Sequence[LaunchJob], undo: contextlib.ExitStack) -> list[np.ndarray]:
-        """The first descriptor of each leg; those after it are in memory."""
+        """What each slot has: the first descriptor of a leg, or the first two of a receive.
+
+        Those after it are in memory.
+        """
         columns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        #: how many of each are in slots
+        firsts: list[int] = []
         for job in jobs:
             for leg in job.legs:
                 # A record has a descriptor of its own, also if it is right behind the frame.
@@ -317,9 +325,12 @@ class LaunchRun:
                 bus, card, lengths = np.concatenate(table, axis=1)
                 ends = (bus, card) if leg.direction is Direction.H2C else (card, bus)
                 columns.append((*ends, lengths))
-        # A chain begins where a block of descriptors may. One that is in its slot needs no memory.
-        blocks = [-(-len(each[2]) // BLOCK_DESCRIPTORS) * (len(each[2]) > 1) for each in columns]
-        sizes = [count * BLOCK_DESCRIPTORS for count in blocks]
+                firsts.append(job.slots // len(job.legs))
+        # A chain begins where a block of descriptors may. One that is in slots needs no memory.
+        sizes = [
+            -(-len(each[2]) // BLOCK_DESCRIPTORS) * BLOCK_DESCRIPTORS * (len(each[2]) > first)
+            for each, first in zip(columns, firsts, strict=True)
+        ]
         table, address = np.zeros(BLOCK_DESCRIPTORS, DESCRIPTOR), 0
         if total := sum(sizes):
             # Not in the queue's memory, which a GPU can write.
@@ -328,13 +339,13 @@ class LaunchRun:
             undo.callback(self._queues.mappings.unpin, pinned)
             (address,) = (int(each) for each in pinned.scatter.addresses)
             table = pages.array().view(DESCRIPTOR)
-        chains, start = [], 0
-        for each, size in zip(columns, sizes, strict=True):
-            at = table[start : start + size] if size else np.zeros(1, DESCRIPTOR)
+        found, start = [], 0
+        for each, first, size in zip(columns, firsts, sizes, strict=True):
+            at = table[start : start + size] if size else np.zeros(first, DESCRIPTOR)
             write_chain(at, address + start * DESCRIPTOR.itemsize, *each)
-            chains.append(at[:1].copy())
+            found += [at[n : n + 1].copy() for n in range(first)]
             start += size
-        return chains
+        return found
 
     def _fill(self, slot: int, descriptor: np.ndarray) -> None:
         """Writes the first descriptor of a leg into its slot."""
