@@ -12,12 +12,12 @@ import numpy as np
 
 import peerdma
 from peerdma.board.queue_memory import QueueMemory
-from peerdma.regs import LaunchStatus
+from peerdma.regs import LAUNCH_SLOT, LaunchStatus
 from peerdma.uapi import Reason
 from tests.boards import options
 from tests.host.programs import ROOT
 
-__all__ = ["LAUNCHING", "PAGES", "Copies", "Threads", "compiled", "kernel_end"]
+__all__ = ["LAUNCHING", "PAGES", "Copies", "Threads", "compiled", "controls", "kernel_end"]
 
 #: Options of a simulated board that has them.
 LAUNCHING = options("launching")
@@ -64,6 +64,23 @@ def kernel_end(folder: Path) -> Callable[[QueueMemory, Reason, LaunchStatus], No
         end(*places, memory.depth, reason, status)
 
     return call
+
+
+def controls(board, monkeypatch, plans, *names: str) -> list[tuple[int, ...]]:
+    """Fields of the control of each plan's slot, as they are written."""
+    device, written = board._backend._function.device, {}
+    write = device.write32
+
+    def spy(bar, offset, value):
+        written[offset] = value
+        write(bar, offset, value)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(device, "write32", spy)
+        with board.queue(plans) as queue:
+            base, control = LAUNCH_SLOT.base + LAUNCH_SLOT["control"].offset, LAUNCH_SLOT["control"]
+            words = [written[base + LAUNCH_SLOT.stride * slot] for slot in queue._run.slots]
+    return [tuple(control.field(name).get(word) for name in names) for word in words]
 
 
 class Copies:

@@ -10,14 +10,16 @@ import pytest
 
 import peerdma
 from peerdma import USER_STREAM
-from peerdma.regs import LAUNCH_SLOT, LaunchStatus
+from peerdma.regs import LaunchStatus
 from tests.boards import options
-from tests.host.board.launch_helpers import LAUNCHING
+from tests.host.board.launch_helpers import LAUNCHING, controls
 from tests.host.programs import HOST, ROOT, run
 from tests.hw.stream.bfloat16 import bfloat16
 
 #: Seconds that the library gives a transfer, and a plan that is to end.
 PATIENCE = 1.0
+#: What is looked at of a slot's control.
+KINDS = ("c2h", "pair", "flush", "overlap")
 
 
 @pytest.fixture(scope="module")
@@ -33,24 +35,6 @@ def converter():
         yield board
 
 
-def controls(board, monkeypatch, plans) -> list[tuple[int, ...]]:
-    """Of the slot of each plan, as they are written: c2h, pair, flush, overlap."""
-    device, written = board._backend._function.device, {}
-    write = device.write32
-
-    def spy(bar, offset, value):
-        written[offset] = value
-        write(bar, offset, value)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(device, "write32", spy)
-        with board.queue(plans) as queue:
-            base, control = LAUNCH_SLOT.base + LAUNCH_SLOT["control"].offset, LAUNCH_SLOT["control"]
-            words = [written[base + LAUNCH_SLOT.stride * slot] for slot in queue._run.slots]
-    names = ("c2h", "pair", "flush", "overlap")
-    return [tuple(control.field(name).get(word) for name in names) for word in words]
-
-
 # Card RAM ------------------------------------------------------------------------------------
 
 
@@ -61,7 +45,7 @@ def test_to_card_ram_and_back(board, monkeypatch, memory, read_back):
         here, there, copied = (gpu.surface(60_000) for _ in range(3))
         write, read = board.prepare_write(here, 77), board.prepare_read(there, 77)
         plans = [write, board.prepare(here, copied), read]
-        found = controls(board, monkeypatch, plans)
+        found = controls(board, monkeypatch, plans, *KINDS)
         assert found == [(0, 0, 0, 0), (0, 1, read_back, 0), (1, 0, read_back, 1)]
         with board.queue(plans, depth=8) as queue:
             for seed in range(4):
@@ -104,7 +88,7 @@ def test_what_a_kernel_pushes_and_pulls(converter, monkeypatch, seed):
         converter.prepare_read(made, USER_STREAM),
     )
     # In a stream bytes are in their order, whatever is under way.
-    assert controls(converter, monkeypatch, [write, read]) == [(0, 0, 0, 1), (1, 0, 0, 1)]
+    assert controls(converter, monkeypatch, [write, read], *KINDS) == [(0, 0, 0, 1), (1, 0, 0, 1)]
     with converter.queue([read]) as pull, converter.queue([write]) as push:
         ticket = pull.submit(0)
         push.wait(push.submit(0))

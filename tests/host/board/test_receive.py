@@ -15,6 +15,7 @@ from peerdma.regs import EXTENSION, FRAME_NUMBER_VALID, FRAME_RECORD, LaunchStat
 from peerdma.testing import pattern
 from peerdma.userspace.registers import Bank
 from tests.boards import options
+from tests.host.board.launch_helpers import controls
 
 #: Seconds that the library gives a transfer, and a plan that is to end.
 PATIENCE = 1.0
@@ -91,7 +92,12 @@ def take(queue, buffer, number):
 
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 def test_frames_of_any_length_come_in_order(receiver, source, gpu, parts):
-    """Into buffers in turn, whole or as much as fits; none is lost while there is no buffer."""
+    """Into buffers in turn, whole or as much as fits, beside transfers of the program.
+
+    None is lost while there is no buffer.
+    """
+    given, taken = np.arange(5000).astype("u1"), np.zeros(5000, "u1")
+    receiver.write(given)
     buffers = [Buffer(receiver, gpu, parts) for _ in range(3)]
     assert buffers[0].plan.nbytes == ROOM
     numbers, begun = itertools.count(), [0]
@@ -111,6 +117,10 @@ def test_frames_of_any_length_come_in_order(receiver, source, gpu, parts):
                 begun.append(int(record["cycles"]))
                 buffers[index].clear()
                 under_way.append(queue.submit(index))
+                # On the channel of the frames.
+                receiver.read(taken)
+                assert (taken == given).all()
+                taken[:] = 0
         stats = queue.stats()
     assert begun == sorted(set(begun))
     assert (stats.first_error, stats.ended) == (0, "")
@@ -128,6 +138,18 @@ def test_queues_take_frames_in_turn(receiver, source, near):
         take(first, one, 3)
     with receiver.queue([other.plan]) as queue:
         take(queue, other, 0)
+
+
+@pytest.mark.parametrize(("memory", "read_back"), [("host", 0), ("device", 1)])
+def test_slots_of_frames(receiver, near, monkeypatch, memory, read_back):
+    """A frame in a device, wherever its record is, is read back before the ticket is done."""
+    with peerdma.gpu("emulated", memory=memory) as gpu:
+        array = gpu.surface(100)
+        plans = [
+            receiver.prepare_receive(array, each.surface(1, FRAME_RECORD)) for each in (gpu, near)
+        ]
+        names = ("c2h", "pair", "receive", "overlap", "flush")
+        assert controls(receiver, monkeypatch, plans, *names) == [(1, 0, 1, 0, read_back)] * 2
 
 
 def reset(board):
