@@ -804,7 +804,7 @@ struct peerdma_resume_queue {
  * PEERDMA_PREPARE_RECEIVE is for PEERDMA_OP_C2H from the stream window: a ticket takes one packet,
  * and waits for it without its channel. Of the @length bytes, a shorter frame leaves the rest as it
  * is; of a longer one they have the first bytes, and the ticket status LONG, which is no failure.
- * The record has a place of its own. If both are in devices, they are in the same pinned memory.
+ * The record has a place of its own. If both are in devices, they are in the same one.
  * Frames of the channel have records while it has such jobs. When the first one comes, what is in
  * the user stream is discarded: the first frame is a whole one, and has number 0.
  *

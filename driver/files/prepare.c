@@ -86,6 +86,15 @@ static int prepare_set_flush_at(struct peerdma_job *job, const struct peerdma_su
 	return 0;
 }
 
+/* One read pushes all writes to the same function. */
+static bool prepare_shares_device(const struct peerdma_surface *one,
+				  const struct peerdma_surface *other)
+{
+	return one == other || (one->placement == PEERDMA_PLACEMENT_PEER &&
+				other->placement == PEERDMA_PLACEMENT_PEER &&
+				!strcmp(one->peer, other->peer));
+}
+
 static int prepare_set_flush(struct peerdma_job *job)
 {
 	const struct peerdma_leg *leg = &job->legs[PEERDMA_C2H];
@@ -95,12 +104,13 @@ static int prepare_set_flush(struct peerdma_job *job)
 	if (!leg->used)
 		return 0;
 	error = prepare_set_flush_at(job, leg->surface, leg->offset + leg->length - 1);
-	if (error || !slot->record || slot->record == leg->surface)
+	if (error || !slot->record)
 		return error;
 	if (slot->control & PEERDMA_LAUNCH_SLOT_CONTROL_FLUSH &&
-	    slot->record->placement != PEERDMA_PLACEMENT_HOST)
+	    slot->record->placement != PEERDMA_PLACEMENT_HOST &&
+	    !prepare_shares_device(leg->surface, slot->record))
 		return peerdma_fail(job->file, -EOPNOTSUPP,
-				    "a frame and its record are both in devices, but not in the same pinned memory: the board can read back one of them");
+				    "a frame and its record are in different devices: the board reads back one of them only");
 	return prepare_set_flush_at(job, slot->record, slot->record_offset);
 }
 

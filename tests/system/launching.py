@@ -70,11 +70,11 @@ class Queue:
     def prepare(self, op: Op, length: int, done: int | None = None, **members: int) -> int:
         """Prepares a job, with a done word of this number: its slot."""
         request = uapi.Prepare(queue=self.queue, op=op, length=length)
-        if done is not None:
-            request.flags = PrepareFlag.DONE
-            request.done = DONE + 4 * done
         for name, value in members.items():
             setattr(request, name, value)
+        if done is not None:
+            request.flags |= PrepareFlag.DONE
+            request.done = DONE + 4 * done
         slot = self.node.request(Ioctl.PREPARE, request).slot
         assert slot < LAUNCH_SLOTS
         return slot

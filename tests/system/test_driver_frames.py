@@ -16,9 +16,20 @@ import pytest
 
 import peerdma
 from peerdma import testing, uapi
-from peerdma.regs import FRAME_NUMBER_VALID, FRAME_RECORD, WaitsFor
+from peerdma.regs import FRAME_NUMBER_VALID, FRAME_RECORD, LaunchStatus, WaitsFor
 from peerdma.testing.pattern import fill_bytes
-from peerdma.uapi import Frame, Ioctl, Op, Reason, ReleaseFrames, StartRing
+from peerdma.uapi import (
+    Access,
+    Frame,
+    Ioctl,
+    Op,
+    PrepareFlag,
+    QueueWord,
+    Reason,
+    ReleaseFrames,
+    StartRing,
+)
+from tests.system.launching import Queue
 from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     GPU_PAGE,
@@ -34,12 +45,13 @@ from tests.system.picoevb import (
 )
 from tests.system.rings import RECORD, SENSOR, SIZE, Ring, set_register, source
 
-#: The second board has a source of frames, the third one halves what it is sent.
+#: The second board has a source of frames, the third one halves what it is sent. Both have launch
+#: queues.
 HALF = "/dev/picoevb2"
 GUEST = {
     "configuration": "identity",
     "further_boards": [
-        ["--user", "pattern"],
+        ["--user", "pattern", "--launch-queues", "2"],
         ["--no-msix", "--user", "bfloat16", "--launch-queues", "2"],
     ],
 }
@@ -306,6 +318,211 @@ def test_rings_that_are_refused():
         plain.cancel(job)
 
 
+# Packets: frames that launch queues take ------------------------------------------------------
+
+OK, LONG = LaunchStatus.OK, LaunchStatus.LONG
+SLOT, FLUSHED = LaunchStatus.SLOT, LaunchStatus.FLUSHED
+
+
+class Packets:
+    """A queue, and places for frames in one memory: each with a record behind it."""
+
+    def __init__(self, node: Node, seed: int, count: int = 3):
+        self.queue, self.seed = Queue(node), seed
+        self.memory = Buffer(3 * PAGE * count, b"\xee" * 3 * PAGE * count)
+        self.handle = node.pages(self.memory)
+
+    def prepare(self, place: int, length: int, op: Op = Op.C2H, **members: int) -> int:
+        """Prepares to take packets: a slot."""
+        begin = 3 * PAGE * place
+        settings = {
+            "flags": PrepareFlag.RECEIVE,
+            "src_offset": STREAM,
+            "dst_handle": self.handle,
+            "dst_offset": begin + 3,
+            "record_handle": self.handle,
+            "record_offset": begin + 2 * PAGE,
+        }
+        return self.queue.prepare(op, length, **(settings | members))
+
+    def check(self, place: int, frame: int, length: int = SIZE) -> None:
+        """That a place has no more of a frame than `length` bytes, and its record."""
+        begin = 3 * PAGE * place + 3
+        data = fill_bytes(self.seed + frame, 0, SIZE).tobytes()
+        taken = data[:length]
+        rest = self.memory[begin + len(taken) : begin - 3 + 2 * PAGE]
+        assert self.memory[begin : begin + len(taken)] == taken, (place, frame)
+        assert rest == b"\xee" * len(rest), (place, frame)
+        at = begin - 3 + 2 * PAGE
+        (record,) = np.frombuffer(self.memory[at : at + RECORD], FRAME_RECORD)
+        assert record["number"] == frame | FRAME_NUMBER_VALID
+        assert (record["bytes"], record["crc"]) == (SIZE, zlib.crc32(data))
+
+
+def test_tickets_take_frames_in_order():
+    """Shorter than their memory, exactly as long, and longer by much; and then none has records."""
+    rooms = (SIZE + 1000, SIZE, 64)
+    target = Buffer(2 * PAGE, b"")
+    with source(SIZE, 5), Node(SENSOR) as node:
+        assert node.info().features & uapi.Feature.RECEIVE
+        packets = Packets(node, 5)
+        slots = [packets.prepare(place, room) for place, room in enumerate(rooms)]
+        for turn in range(3):
+            assert packets.queue.run(*slots) == [OK, OK, LONG]
+            for place, room in enumerate(rooms):
+                packets.check(place, 3 * turn + place, room)
+        # LONG is no failure.
+        assert packets.queue.query().state == 0
+        for slot in slots:
+            packets.queue.unprepare(slot)
+        node.c2h(STREAM, target.address, SIZE + 8)
+        frames = [fill_bytes(5 + number, 0, SIZE).tobytes() for number in (0, 1)]
+        assert target[: SIZE + 8] == frames[0] + frames[1][:8]
+
+
+def test_tickets_wait_for_frames_without_their_channel():
+    """Others use that meanwhile, but for the stream; and nobody waits for them to give a slot."""
+    memory = Buffer(PAGE)
+    with source(SIZE, 6), Node(SENSOR) as node, Node(SENSOR) as other:
+        # What is in the stream has no records.
+        set_register(node, "frame_words", 0)
+        packets = Packets(node, 6)
+        slots = [packets.prepare(place, SIZE, done=place) for place in range(2)]
+        packets.queue.done(0).value = packets.queue.done(1).value = 0
+        tickets = packets.queue.submit(*slots)
+        for _ in range(5):
+            for each in (node, other):
+                each.c2h(0, memory.address, PAGE)
+                each.h2c(memory.address, 0, PAGE)
+        with other.refused(errno.EACCES, "has the user stream of channel 0 for itself"):
+            Ring(other, 1, seed=6)
+        words = [packets.queue.status(each) for each in tickets], packets.queue.done(0).value
+        assert words == ([None, None], 0)
+        packets.queue.unprepare(slots[0])
+        assert packets.queue.done(0).value == 1
+        assert packets.queue.wait(*tickets) == [SLOT, FLUSHED]
+        packets.queue.resume()
+        set_register(node, "frame_words", SIZE // 4)
+        assert packets.queue.run(slots[1]) == [OK]
+        packets.check(1, 0)
+
+
+def test_queues_end_while_tickets_wait_for_frames():
+    """Nobody is left waiting, and the next queue begins with the first frame."""
+    with source(SIZE, 7), Gpu() as gpu, Node(SENSOR) as node:
+
+        def waiting(node: Node, **members: int) -> tuple[Queue, list[int]]:
+            set_register(node, "frame_words", 0)
+            packets = Packets(node, 7)
+            slot = packets.prepare(0, SIZE, done=0, **members)
+            packets.queue.done(0).value = 0
+            tickets = packets.queue.submit(slot, slot)
+            time.sleep(0.05)
+            assert [packets.queue.status(each) for each in tickets] == [None, None]
+            return packets.queue, tickets
+
+        def ended(queue: Queue, tickets: list[int], reason: Reason) -> None:
+            assert queue.wait(*tickets) == [FLUSHED, FLUSHED]
+            until(lambda: queue.done(0).value == 1)
+            assert queue.state(QueueWord.REASON) == reason
+
+        queue, tickets = waiting(node)
+        queue.destroy()
+        ended(queue, tickets, Reason.CANCELLED)
+        with Node(SENSOR) as closed:
+            queue, tickets = waiting(closed)
+        ended(queue, tickets, Reason.CANCELLED)
+        fd = gpu.export(gpu.alloc(GPU_PAGE))
+        there = dict.fromkeys(("dst_handle", "record_handle"), node.dmabuf(fd))
+        queue, tickets = waiting(node, **there)
+        assert gpu.revoke(fd) == 0
+        os.close(fd)
+        ended(queue, tickets, Reason.REVOKED)
+        assert results([queue.event()]) == [(errno.ESTALE, Reason.REVOKED)]
+        queue, tickets = waiting(node)
+        node.request(Ioctl.RESET, uapi.Reset())
+        ended(queue, tickets, Reason.RESET)
+        assert results([queue.event()]) == [(errno.EIO, Reason.RESET)]
+        set_register(node, "seed", 7)
+        packets = Packets(node, 7)
+        slot = packets.prepare(0, SIZE)
+        tickets = packets.queue.submit(slot)
+        set_register(node, "frame_words", SIZE // 4)
+        assert packets.queue.wait(*tickets) == [OK]
+        packets.check(0, 0)
+
+
+def test_a_ring_beside_slots_that_take_packets():
+    """Of the same file: frames have records for as long as one of both wants that."""
+    with source(SIZE, 8), Node(SENSOR) as node:
+        packets = Packets(node, 8)
+        slot = packets.prepare(0, SIZE)
+        ring = Ring(node, 2, seed=8)
+        ring.run(3)
+        ring.stop()
+        assert packets.queue.run(slot, slot) == [OK, OK]
+        packets.check(0, 1)
+        packets.queue.unprepare(slot)
+        ring = Ring(node, 2, seed=8)
+        ring.run(3)
+        ring.stop()
+
+
+def test_frames_and_records_in_a_gpu():
+    with source(SIZE, 9), Gpu() as gpu, Node(SENSOR) as node:
+        packets = Packets(node, 9)
+        va = gpu.alloc(2 * GPU_PAGE)
+        view, fd = gpu.view(va, 2 * GPU_PAGE), gpu.export(va)
+        both, record = node.dmabuf(fd), node.dmabuf(fd, offset=GPU_PAGE, length=64)
+        data = {"dst_handle": both, "dst_offset": 1}
+        for number, (place, at) in enumerate(((both, GPU_PAGE + 64), (record, 32))):
+            slot = packets.prepare(0, SIZE, record_handle=place, record_offset=at, **data)
+            packets.queue.unprepare(slot)  # the next one begins anew
+            slot = packets.prepare(0, SIZE, record_handle=place, record_offset=at, **data)
+            assert packets.queue.run(slot) == [OK], number
+            packets.queue.unprepare(slot)
+            frame = fill_bytes(9, 0, SIZE).tobytes()
+            assert view[1 : 1 + SIZE] == frame
+            at += GPU_PAGE if place == record else 0
+            (found,) = np.frombuffer(view[at : at + RECORD], FRAME_RECORD)
+            assert found["crc"] == zlib.crc32(frame)
+        os.close(fd)
+
+
+def test_packets_that_are_refused():
+    memory = Buffer(PAGE)
+    with Node(SENSOR) as node, Node(HALF) as half:
+        packets = Packets(node, 1)
+        read_only = node.pages(memory, access=Access.READ)
+        for words, members in (
+            ("a record, handle .* at byte 8192, but no flag", {"flags": 0}),
+            ("a record, handle 0 at byte 8192", {"flags": 0, "record_handle": 0}),
+            ("or a reserved member 1", {"reserved": 1}),
+            ("comes from the stream window, .* not from 0x0 by operation 1", {"src_offset": 0}),
+            ("by operation 0", {"op": Op.H2C}),
+            ("by operation 2", {"op": Op.COPY}),
+            ("no memory is pinned as handle 0", {"record_handle": 0}),
+            ("no memory is pinned as handle 4095", {"record_handle": 4095}),
+            ("byte 8 of its memory, is not at a multiple of 32", {"record_offset": 8}),
+            ("beyond the memory pinned", {"record_offset": len(packets.memory) - 16}),
+            ("beyond the memory pinned", {"record_offset": 2**64 - 32}),
+            ("not pinned for the board to write", {"record_handle": read_only, "record_offset": 0}),
+            ("not pinned for the board to write", {"dst_handle": read_only}),
+            ("1 to 16777216 bytes, not 0", {"length": 0}),
+        ):
+            with node.refused(errno.EINVAL, words):
+                packets.prepare(0, **({"length": SIZE} | members))
+        running = node.endless(packets.handle)
+        with node.refused(errno.EBUSY, "another job uses the user stream of channel 0: try again"):
+            packets.prepare(0, SIZE)
+        node.cancel(running)
+        node.events(1)
+        # Nothing is left of these.
+        assert node.query(packets.handle).jobs == 0
+        with half.refused(errno.EOPNOTSUPP, "launch queues of this board take no packets"):
+            Packets(half, 1).prepare(0, SIZE)
+
+
 # Transfers that change the number of bytes ---------------------------------------------------
 
 
@@ -375,6 +592,20 @@ def test_frames_and_process_by_the_library():
                 assert frame.intact()
                 assert frame.time.simulated
                 assert began <= frame.time.ns <= time.monotonic_ns()
+        sensor.stop()
+        places = np.zeros(2 * PAGE, np.uint8)
+        record = places[-places.ctypes.data % 32 :][:32]
+        plans = [board.prepare_receive(each, record) for each in (ring[0], ring[1][:100])]
+        sensor.start(SIZE, seed=30)
+        with board.queue(plans, depth=8) as queue:
+            for number in range(4):
+                index = number % 2
+                queue.wait(queue.submit(index))
+                frame = fill_bytes(30 + number, 0, SIZE)[: (SIZE, 100)[index]]
+                assert (ring[index][: len(frame)] == frame).all()
+                found = record.view(FRAME_RECORD)[0]
+                assert (found["number"], found["bytes"]) == (number | FRAME_NUMBER_VALID, SIZE)
+            assert queue.stats().first_error == 0
         sensor.stop()
         late = pytest.raises(peerdma.Timeout, match="the user block to give data")
         with board.frames(ring, timeout=2) as frames, late:

@@ -348,7 +348,7 @@ def test_slots_that_are_refused():
         queue = Queue(node)
         handle = node.pages(memory)
         for number, words, members in (
-            (errno.EINVAL, "unknown flags 0x2", {"flags": 2}),
+            (errno.EINVAL, "unknown flags 0x4", {"flags": 4}),
             (errno.EINVAL, "a done word at byte 64, but no flag", {"done": 64}),
             (errno.EINVAL, "operation 3 is none of these", {"op": Op.PROCESS}),
             (errno.EINVAL, "1 to 16777216 bytes, not 0", {"length": 0}),

@@ -11,9 +11,9 @@ import pytest
 import peerdma
 from peerdma.kernel import frames as kernel_frames
 from peerdma.kernel import jobs
-from peerdma.regs import Capability, WaitsFor
+from peerdma.regs import FRAME_RECORD, Capability, WaitsFor
 from peerdma.testing import pattern
-from peerdma.uapi import Feature, Ioctl, Op, Reason, RingFlag
+from peerdma.uapi import Feature, Ioctl, Op, PrepareFlag, Reason, RingFlag
 
 FRAME = 600
 
@@ -99,6 +99,28 @@ def test_a_counter_that_was_reset_gives_no_wrong_times(driver, board, monkeypatc
             driver.fill(1, seed=7)
     assert found[:2] == [None] * 2
     assert all(when.ns + when.bound_ns >= started for when in found[2:])
+
+
+def test_a_launch_queue_takes_frames(driver):
+    driver.launch_count = 1
+    driver.info.capabilities |= Capability.LAUNCH | Capability.RECEIVE
+    array, places = np.zeros(FRAME, np.uint8), np.zeros(2 * FRAME_RECORD.itemsize, np.uint8)
+    record = places[-places.ctypes.data % FRAME_RECORD.itemsize :][: FRAME_RECORD.itemsize]
+    old = pytest.raises(peerdma.UnsupportedError, match="the board's driver does not support that")
+    with peerdma.open(driver.path) as board, old:
+        board.prepare_receive(array, record)
+    driver.info.features |= Feature.RECEIVE
+    with (
+        peerdma.open(driver.path) as board,
+        board.pin(array) as pin,
+        board.queue([board.prepare_receive(pin[9:500], record)]),
+    ):
+        (job,) = driver.queue.jobs.values()
+        assert job.flags == PrepareFlag.DONE | PrepareFlag.RECEIVE
+        assert (job.op, job.src_handle, job.src_offset) == (Op.C2H, 0, peerdma.USER_STREAM)
+        assert (job.dst_handle, job.dst_offset, job.length) == (pin.handle.number, 9, 491)
+        address, _ = driver.pins[job.record_handle]
+        assert address + job.record_offset == record.ctypes.data
 
 
 @pytest.mark.parametrize("without", [Feature.CLOCK, None])
