@@ -345,7 +345,7 @@ class Board(OneProcess):
             What `prepare`, `prepare_write`, `prepare_read` and `prepare_receive` returned, 1 MiB
             each at most (with the kernel driver, 16 MiB and one piece of memory on each side);
             kernels name them by their numbers here. All queues of a board have 64 slots, of which a
-            copy takes two. The queue keeps its plans.
+            copy and a receive take two. The queue keeps its plans.
         depth : int
             Tickets that can be on their way: 8, 16, 32, 64, 128 or 256.
         gpu : Gpu, optional
