@@ -512,12 +512,14 @@ def test_packets_that_are_refused():
         ):
             with node.refused(errno.EINVAL, words):
                 packets.prepare(0, **({"length": SIZE} | members))
+        # Nothing is in the stream behind this.
+        packets.queue.unprepare(packets.prepare(0, SIZE))
         running = node.endless(packets.handle)
         with node.refused(errno.EBUSY, "another job uses the user stream of channel 0: try again"):
             packets.prepare(0, SIZE)
         node.cancel(running)
         node.events(1)
-        # Nothing is left of these.
+        # Nothing is left of any.
         assert node.query(packets.handle).jobs == 0
         with half.refused(errno.EOPNOTSUPP, "launch queues of this board take no packets"):
             Packets(half, 1).prepare(0, SIZE)
