@@ -168,9 +168,12 @@ static void make_hole(struct mapping *mapping, struct device *dev, const struct 
 static void fill_hole(struct mapping *mapping, struct device *dev)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
+	/* Before Linux 6.3 there is no last parameter, and the function does not see it. */
+	int (*map)(struct iommu_domain *domain, unsigned long iova, phys_addr_t physical,
+		   size_t size, int protection, gfp_t flags) = (void *)iommu_map;
 
-	iommu_map(domain, mapping->addresses[0] + SIMGPU_PAGE / 2, mapping->physical, SZ_4K,
-		  IOMMU_READ | IOMMU_WRITE, GFP_KERNEL);
+	map(domain, mapping->addresses[0] + SIMGPU_PAGE / 2, mapping->physical, SZ_4K,
+	    IOMMU_READ | IOMMU_WRITE, GFP_KERNEL);
 }
 
 struct sg_table *simgpu_map(struct device *dev, struct simgpu_alloc *alloc,
