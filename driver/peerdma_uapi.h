@@ -853,7 +853,7 @@ struct peerdma_unprepare {
  * @queue: in: its number; it may have ended, as long as its event has not been read
  * @state: out: what the state word says, as of now
  * @ignored: out: doorbells that were ignored, of all queues of the board; up to 255
- * @slots: out: its slots, a bit for each; a copy has two
+ * @slots: out: its slots, a bit for each; a copy has two, and so has what takes packets
  */
 struct peerdma_query_queue {
 	__u32 size;

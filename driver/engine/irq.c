@@ -322,15 +322,21 @@ static void irq_watch(struct peerdma_engine *engine)
 }
 
 /*
- * Ends queues whose ticket at work has an engine. Called with the board's lock held. Returns
+ * Ends queues whose ticket at work has what an engine waits for: the engine, or one of its pair,
+ * whose run is to end before the stream is flushed. Called with the board's lock held. Returns
  * whether there were any.
  */
-static bool irq_end_holders(struct peerdma_engine *engine)
+static bool irq_end_holders(struct peerdma_engine *engine, u32 waits_for)
 {
+	unsigned int engines = 0;
 	struct peerdma_hw_queue *hwq;
 	bool some = false;
 
-	while ((hwq = peerdma_launch_queue_holding(engine->board, BIT(engine->number)))) {
+	if (waits_for == PEERDMA_WAITS_FOR_GRANT)
+		engines = BIT(engine->number);
+	else if (waits_for == PEERDMA_WAITS_FOR_FLUSH)
+		engines = BIT(engine->number) | BIT(engine->number ^ 1);
+	while (engines && (hwq = peerdma_launch_queue_holding(engine->board, engines))) {
 		peerdma_stop_job(hwq->job, -ETIMEDOUT, PEERDMA_REASON_TIMEOUT);
 		some = true;
 	}
@@ -366,7 +372,7 @@ static bool irq_judge(struct peerdma_engine *engine)
 		return peerdma_stop_kept(job);
 	}
 	/* It is not the one that is late. */
-	if (job->run.waits_for == PEERDMA_WAITS_FOR_GRANT && irq_end_holders(engine)) {
+	if (irq_end_holders(engine, job->run.waits_for)) {
 		peerdma_dispatch_moves(job);
 		return false;
 	}

@@ -50,7 +50,8 @@ struct peerdma_launch_queue {
  * @done: done word
  * @record: memory for the record of a packet, one of the job's uses; NULL: it takes none
  * @record_offset: first byte in @record
- * @chains: for each of its engines; the first descriptor is in the slot as well
+ * @chains: for each of its engines; the first descriptor is in the slot as well, and the second one
+ *	of a packet in the slot after it
  * @closing: it is invalid, and ends when it is not at work any more
  * @deadline: in jiffies; when its queue is stopped for that
  */

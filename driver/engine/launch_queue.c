@@ -157,40 +157,39 @@ static int launch_queue_arm(struct peerdma_job *job)
 	return 0;
 }
 
-/* How many it takes: one for each channel of a copy, or for a packet and its record. */
-static u32 launch_queue_slots(const struct peerdma_slot *slot)
+/* How many slots a job has, the first one at a multiple of that. */
+static u32 launch_queue_slots(const struct peerdma_job *job)
 {
-	return slot->control & (PEERDMA_LAUNCH_SLOT_CONTROL_PAIR |
-				PEERDMA_LAUNCH_SLOT_CONTROL_RECEIVE) ? 2 : 1;
+	return job->slot.control & PEERDMA_LAUNCH_SLOT_CONTROL_PAIR ||
+	       peerdma_job_takes_packets(job) ? 2 : 1;
 }
 
 static int launch_queue_install(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
+	u32 count = launch_queue_slots(job), n, engine;
 	struct peerdma_slot *slot = &job->slot;
 	struct peerdma_hw_queue *hwq = slot->queue->launch_queue.hwq;
-	u32 step = launch_queue_slots(slot), n, engine;
-	const struct peerdma_chain *chain;
+	const struct peerdma_descriptor *first;
 
 	if (slot->queue->ended || !launch_queue_runs(hwq))
 		return -ENOENT;
-	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n += step)
-		if (!board->slots[n] && !board->slots[n + step - 1])
+	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n += count)
+		if (!board->slots[n] && !board->slots[n + count - 1])
 			break;
 	if (n == PEERDMA_LAUNCH_SLOTS)
 		return -ENOSPC;
 	slot->number = n;
 	for (engine = 0; engine < PEERDMA_DIRECTIONS; engine++) {
-		chain = &slot->chains[engine];
-		if (!chain->descriptors)
-			continue;
-		board->slots[n] = job;
-		peerdma_launch_regs_fill(board, n++, chain->descriptors);
-		if (!slot->record)
-			continue;
-		board->slots[n] = job;
-		peerdma_launch_regs_fill(board, n++, chain->descriptors + 1);
+		first = slot->chains[engine].descriptors;
+		if (first)
+			peerdma_launch_regs_fill(board, n++, first);
 	}
+	/* Of a list with a record, which has two descriptors at least. */
+	if (peerdma_job_takes_packets(job))
+		peerdma_launch_regs_fill(board, n, slot->chains[PEERDMA_C2H].descriptors + 1);
+	for (n = 0; n < count; n++)
+		board->slots[slot->number + n] = job;
 	launch_queue_list(job);
 	/* A frame without a record would be the beginning of the first packet. */
 	if (peerdma_job_takes_packets(job) &&
@@ -312,13 +311,13 @@ static void launch_queue_end_slot(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
 	struct peerdma_slot *slot = &job->slot;
+	u32 n;
 
 	peerdma_launch_regs_invalidate(board, slot->number);
 	if (slot->done.cpu)
 		launch_queue_set_done(&slot->done);
-	board->slots[slot->number] = NULL;
-	if (launch_queue_slots(slot) == 2)
-		board->slots[slot->number + 1] = NULL;
+	for (n = 0; n < launch_queue_slots(job); n++)
+		board->slots[slot->number + n] = NULL;
 	if (peerdma_job_takes_packets(job))
 		peerdma_frame_ring_switch_records(board, job->channel, false);
 	peerdma_partition_leave_stream(job);

@@ -369,7 +369,7 @@ static int submit_launch(struct peerdma_job *job)
 		return peerdma_fail(file, error, "the launch queue has ended");
 	case -ENOSPC:
 		return peerdma_fail(file, error,
-				    "no slot is left of the board's %u, of which a copy and a packet take two: take other jobs from theirs",
+				    "no slot is left of the board's %u, of which a copy or a packet takes two: take other jobs from theirs",
 				    PEERDMA_LAUNCH_SLOTS);
 	default:
 		return error;

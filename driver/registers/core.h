@@ -228,7 +228,7 @@ struct peerdma_ops {
  * @hw_queues: launch queues
  * @hw_queue_count: how many it has
  * @hw_queue_generation: of the one that was handed out last
- * @slots: jobs that launch queues may start, by their slots; that of a copy, or a packet, is in two
+ * @slots: jobs that launch queues may start, by their slots, of which some have two
  * @draining: running jobs may end, but no new ones start
  * @frame_records: for each channel, by how many jobs its frames are to have records
  * @broken: an engine could not be stopped: nothing starts until the board has been reset
@@ -385,7 +385,7 @@ u64 peerdma_launch_regs_at_work(const struct peerdma_hw_queue *hwq, u32 state);
 void peerdma_launch_regs_write(const struct peerdma_hw_queue *hwq, u32 reg, u32 value);
 void peerdma_launch_regs_point(const struct peerdma_hw_queue *hwq, u32 reg, u64 address);
 void peerdma_launch_regs_fill(struct peerdma_dev *board, u32 slot,
-			      const struct peerdma_descriptor *first);
+			      const struct peerdma_descriptor *descriptor);
 void peerdma_launch_regs_validate(struct peerdma_dev *board, u32 slot, u32 control, u64 flush,
 				  u64 done);
 void peerdma_launch_regs_invalidate(struct peerdma_dev *board, u32 slot);

@@ -170,18 +170,18 @@ void peerdma_launch_regs_clear(struct peerdma_dev *board)
 }
 
 /**
- * peerdma_launch_regs_fill() - writes the first descriptor of a job into a slot
+ * peerdma_launch_regs_fill() - writes a descriptor of a job into a slot
  * @board: the board
  * @slot: it is not valid
- * @first: as in memory
+ * @descriptor: as in memory
  */
 void peerdma_launch_regs_fill(struct peerdma_dev *board, u32 slot,
-			      const struct peerdma_descriptor *first)
+			      const struct peerdma_descriptor *descriptor)
 {
-	const __le32 *words = (const __le32 *)first;
+	const __le32 *words = (const __le32 *)descriptor;
 	u32 n;
 
-	for (n = 0; n < sizeof(*first) / sizeof(*words); n++)
+	for (n = 0; n < sizeof(*descriptor) / sizeof(*words); n++)
 		peerdma_write(board, launch_regs_slot(slot) + n * sizeof(*words),
 			      le32_to_cpu(words[n]));
 }

@@ -98,7 +98,7 @@ KERNEL void receive(peerdma_queue queue, unsigned frames, unsigned words,
                     const volatile unsigned *data, const volatile record *records,
                     volatile unsigned long long *times, unsigned long long limit,
                     volatile int *report) {
-    unsigned tickets[64], submitted = 0, frame = 0, wrong = 0, lost = 0, next = 0;
+    unsigned tickets[32], submitted = 0, frame = 0, wrong = 0, lost = 0, next = 0;
     int result = PEERDMA_OK;
     for (; frame < frames; frame++) {
         for (; submitted < frames && submitted < frame + queue.plans; submitted++) {
@@ -132,10 +132,10 @@ def main() -> int:
     parser.add_argument("--memory", default="host", choices=("host", "device"), help="(host)")
     parser.add_argument("--frames", type=int, default=2000, metavar="N", help="to take (2000)")
     parser.add_argument("--words", type=int, default=64, metavar="N", help="of a frame (64)")
-    parser.add_argument("--buffers", type=int, default=4, metavar="N", help="1 to 64 (4)")
+    parser.add_argument("--buffers", type=int, default=4, metavar="N", help="1 to 32 (4)")
     arguments = parser.parse_args()
-    if not 1 <= arguments.buffers <= 64:
-        parser.error("there are 1 to 64 buffers")
+    if not 1 <= arguments.buffers <= 32:
+        parser.error("there are 1 to 32 buffers")
     return guarded("receive.py", lambda: run(arguments))
 
 

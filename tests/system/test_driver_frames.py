@@ -40,6 +40,7 @@ from tests.system.picoevb import (
     Node,
     rebound,
     results,
+    setting,
     spawn,
     until,
 )
@@ -321,7 +322,7 @@ def test_rings_that_are_refused():
 # Packets: frames that launch queues take ------------------------------------------------------
 
 OK, LONG = LaunchStatus.OK, LaunchStatus.LONG
-SLOT, FLUSHED = LaunchStatus.SLOT, LaunchStatus.FLUSHED
+SLOT, FLUSHED, ABORTED = LaunchStatus.SLOT, LaunchStatus.FLUSHED, LaunchStatus.ABORTED
 
 
 class Packets:
@@ -371,8 +372,8 @@ def test_tickets_take_frames_in_order():
             assert packets.queue.run(*slots) == [OK, OK, LONG]
             for place, room in enumerate(rooms):
                 packets.check(place, 3 * turn + place, room)
-        # LONG is no failure.
-        assert packets.queue.query().state == 0
+        # LONG is no failure. Each has two slots.
+        assert (packets.queue.query().state, packets.queue.query().slots) == (0, 0b111111)
         for slot in slots:
             packets.queue.unprepare(slot)
         node.c2h(STREAM, target.address, SIZE + 8)
@@ -466,6 +467,23 @@ def test_a_ring_beside_slots_that_take_packets():
         ring = Ring(node, 2, seed=8)
         ring.run(3)
         ring.stop()
+
+
+def test_a_ticket_that_keeps_the_stream_from_being_flushed():
+    """Its queue ends when a job of others on the pair is late for that."""
+    memory = Buffer(PAGE)
+    with source(SIZE, 4), Node(SENSOR) as node, Node(SENSOR) as other:
+        set_register(node, "frame_words", 0)
+        packets = Packets(node, 4)
+        packets.queue.unprepare(packets.prepare(0, SIZE))
+        plain = packets.prepare(1, SIZE, flags=0, record_handle=0, record_offset=0)
+        (ticket,) = packets.queue.submit(plain)
+        time.sleep(0.1)
+        packets.prepare(0, SIZE)
+        with setting("peerdma", "timeout_ms", 1):
+            other.h2c(memory.address, 0, PAGE)
+        assert packets.queue.wait(ticket) == [ABORTED]
+        assert results([packets.queue.event()]) == [(errno.ETIMEDOUT, Reason.TIMEOUT)]
 
 
 def test_frames_and_records_in_a_gpu():

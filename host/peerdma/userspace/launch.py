@@ -77,13 +77,18 @@ class LaunchJob(NamedTuple):
 
     @property
     def copies(self) -> bool:
-        """Whether it is a copy: it has the slot of an even number, and the one after it."""
+        """Whether it is a copy."""
         return len(self.legs) > 1
 
     @property
+    def held(self) -> int:
+        """Descriptors of each leg that its slots have; those after them are in memory."""
+        return 1 if self.record is None else 2
+
+    @property
     def slots(self) -> int:
-        """How many of the board's slots it takes: one for each half, or for frame and record."""
-        return 2 if self.copies or self.record is not None else 1
+        """How many it has. Two are one of an even number, and the one after it."""
+        return self.held * len(self.legs)
 
     @property
     def waits(self) -> bool:
@@ -175,7 +180,7 @@ class LaunchQueues:
             )
         free, taken = set(self._free_slots), []
         for job in jobs:
-            sets = (set(range(n, n + job.slots)) for n in range(0, LAUNCH_SLOTS, job.slots))
+            sets = [set(range(n, n + job.slots)) for n in range(0, LAUNCH_SLOTS, job.slots)]
             found = next((each for each in sets if each <= free), None)
             if found is None:
                 raise UnsupportedError(
@@ -310,13 +315,9 @@ class LaunchRun:
             self._undo = undo.pop_all()
 
     def _chains(self, jobs: Sequence[LaunchJob], undo: contextlib.ExitStack) -> list[np.ndarray]:
-        """What each slot has: the first descriptor of a leg, or the first two of a receive.
-
-        Those after it are in memory.
-        """
+        """The descriptor of each slot, job after job; those after them are in memory."""
         columns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        #: how many of each are in slots
-        firsts: list[int] = []
+        held: list[int] = []
         for job in jobs:
             for leg in job.legs:
                 # A record has a descriptor of its own, also if it is right behind the frame.
@@ -325,12 +326,14 @@ class LaunchRun:
                 bus, card, lengths = np.concatenate(table, axis=1)
                 ends = (bus, card) if leg.direction is Direction.H2C else (card, bus)
                 columns.append((*ends, lengths))
-                firsts.append(job.slots // len(job.legs))
-        # A chain begins where a block of descriptors may. One that is in slots needs no memory.
-        sizes = [
-            -(-len(each[2]) // BLOCK_DESCRIPTORS) * BLOCK_DESCRIPTORS * (len(each[2]) > first)
-            for each, first in zip(columns, firsts, strict=True)
+                held.append(job.held)
+        # A chain begins where a block of descriptors may. One that is in its slots needs no memory.
+        counts = [len(lengths) for *_, lengths in columns]
+        blocks = [
+            -(-count // BLOCK_DESCRIPTORS) * (count > most)
+            for count, most in zip(counts, held, strict=True)
         ]
+        sizes = [count * BLOCK_DESCRIPTORS for count in blocks]
         table, address = np.zeros(BLOCK_DESCRIPTORS, DESCRIPTOR), 0
         if total := sum(sizes):
             # Not in the queue's memory, which a GPU can write.
@@ -339,16 +342,16 @@ class LaunchRun:
             undo.callback(self._queues.mappings.unpin, pinned)
             (address,) = (int(each) for each in pinned.scatter.addresses)
             table = pages.array().view(DESCRIPTOR)
-        found, start = [], 0
-        for each, first, size in zip(columns, firsts, sizes, strict=True):
-            at = table[start : start + size] if size else np.zeros(first, DESCRIPTOR)
+        chains, start = [], 0
+        for each, size, most in zip(columns, sizes, held, strict=True):
+            at = table[start : start + size] if size else np.zeros(most, DESCRIPTOR)
             write_chain(at, address + start * DESCRIPTOR.itemsize, *each)
-            found += [at[n : n + 1].copy() for n in range(first)]
+            chains += [at[n : n + 1].copy() for n in range(most)]
             start += size
-        return found
+        return chains
 
     def _fill(self, slot: int, descriptor: np.ndarray) -> None:
-        """Writes the first descriptor of a leg into its slot."""
+        """Writes a descriptor into a slot."""
         base = LAUNCH_SLOT.base + slot * LAUNCH_SLOT.stride
         for number, dword in enumerate(descriptor.view("<u4").tolist()):
             self._queues.registers.write32(BAR_DMA[0], base + 4 * number, dword)

@@ -24,8 +24,8 @@ WHOLE, ROOM = 4096, 3000
 #: Where frames go in a buffer.
 PARTS = {
     "one piece": [(0, ROOM)],
-    # the last one up to the record
-    "parts": [(5, 6), (7, 70), (1000, 1000 + ROOM - 64)],
+    # more than a block of descriptors, the last one up to the record
+    "parts": [(5, 6), (7, 70), *((n, n + 30) for n in range(80, 3680, 40)), (3700, 3936)],
 }
 SEED, UNTOUCHED = 7, 0x5A
 
@@ -264,6 +264,11 @@ def test_what_is_refused(receiver, board, sensor, without, near, monkeypatch):
             "gateware has no launch queues, .*--launch-queues 2",
         ),
         (lambda: receiver.queue([much((1 << 20) + 1)]), peerdma.UnsupportedError, "most 1048576"),
+        (
+            lambda: receiver.queue([plan] * 33),
+            peerdma.UnsupportedError,
+            "33 plans do not fit: .* a copy and a receive take two",
+        ),
         (lambda: receiver.queue([much(0)]), ValueError, "a plan of no bytes"),
         (plan.run, peerdma.UnsupportedError, r"only a launch queue receives .*board\.queue"),
         (plan.submit, peerdma.UnsupportedError, "only a launch queue receives"),
