@@ -17,6 +17,7 @@ from .frames import Frames, WideFrames, WidestFrames
 from .grants import Grants
 from .interrupts import Edges, Masked, Pending, Records
 from .leftovers import Ends, Leftovers
+from .packet_ends import PacketEnds
 from .packets import Headers, Slices, Straddled, Stripped
 from .port import Fits, Lag
 from .property import Property
@@ -41,6 +42,7 @@ PROPERTIES: dict[str, Callable[[], Property]] = {
     "outbound-256": WideOutbound,
     "outbound": Outbound,
     "copy": Copy,
+    "packet-ends": PacketEnds,
     "order": Order,
     "tickets": Tickets,
     "pieces": Pieces,

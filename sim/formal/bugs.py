@@ -521,6 +521,29 @@ BUGS: dict[str, list[Edit]] = {
             "space.written.eq(taken)",
         ),
     ),
+    "packet-ends": [
+        *_edits(
+            "hw/stream/ring.py",
+            (
+                "no payload is reserved while it is not known where its packet ends",
+                "with m.If(ends.passed):",
+                "with m.If(0):",
+            ),
+            (
+                "no byte of a record is dropped",
+                "Mux(ends.known & (ends.rest < space.level), ends.rest, space.level)",
+                "space.level",
+            ),
+        ),
+        *_edits(
+            "hw/stream/packets.py",
+            (
+                "a record ends no packet",
+                "ends_one = self.records & ~of_record",
+                "ends_one = self.records",
+            ),
+        ),
+    ],
     "copy": [
         Edit(
             "a payload is claimed when all of it has arrived",
