@@ -34,19 +34,24 @@ async def _write_address(tb: TB, block: regs.Block, number: int, name: str, valu
 async def prepare(
     tb: TB,
     slot: int,
-    transfer: Transfer,
-    *,
+    *transfers: Transfer,
     flush: int | None = None,
     done: int | None = None,
     **control: int,
 ) -> None:
-    """Prepare a slot with one descriptor; `control` has further fields of the slot's."""
+    """Prepare a slot with one descriptor; `control` has further fields of the slot's.
+
+    One for a packet has two, of which the second one is in the slot behind.
+    """
     block = regs.LAUNCH_SLOT
-    table = np.zeros(1, regs.DESCRIPTOR)
-    table["control"] = transfer.magic << 16 | regs.DESC_STOP
-    table["length"] = transfer.length
-    table["source"], table["destination"] = transfer.source, transfer.destination
-    await tb.bar_write(regs.BAR_DMA[0], block.address("descriptor", slot), table.tobytes())
+    for number, transfer in enumerate(transfers):
+        table = np.zeros(1, regs.DESCRIPTOR)
+        stop = regs.DESC_STOP if transfer is transfers[-1] else 0
+        table["control"] = transfer.magic << 16 | stop
+        table["length"] = transfer.length
+        table["source"], table["destination"] = transfer.source, transfer.destination
+        at = block.address("descriptor", slot + number)
+        await tb.bar_write(regs.BAR_DMA[0], at, table.tobytes())
     await _write_address(tb, block, slot, "flush", flush or 0)
     await _write_address(tb, block, slot, "done", done or 0)
     control |= {"valid": 1, "flush": flush is not None, "done": done is not None}
