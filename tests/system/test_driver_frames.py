@@ -120,23 +120,26 @@ def test_records_are_off_behind_a_ring_and_a_new_one_begins_anew():
         ring.stop()
 
 
-def test_more_pieces_of_memory_than_credits_at_once():
-    """Frames of three pieces and their records, all in one place: the records tell them apart."""
-    size, count = PAGE + 8, 256
+def scattered() -> Buffer:
+    """Three pages against the order in which they were allocated: hardly in one piece."""
     file = os.memfd_create("scattered")
     os.ftruncate(file, 3 * PAGE)
     libc = ctypes.CDLL(None)
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    whole = mmap.mmap(-1, 3 * PAGE)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(whole))
-    for page in range(3):  # against the order in which the file's pages were allocated
+    whole = Buffer(3 * PAGE, b"")
+    for page in range(3):
         os.pwrite(file, bytes(PAGE), page * PAGE)
         fixed = mmap.MAP_SHARED | 0x10
-        libc.mmap(address + (2 - page) * PAGE, PAGE, 3, fixed, file, page * PAGE)
+        libc.mmap(whole.address + (2 - page) * PAGE, PAGE, 3, fixed, file, page * PAGE)
+    return whole
+
+
+def test_more_pieces_of_memory_than_credits_at_once():
+    """Frames of three pieces and their records, all in one place: the records tell them apart."""
+    size, count = PAGE + 8, 256
     with source(size, 1), Node(SENSOR) as node:
         ring = Ring(node, count, size=64, seed=1, start=False)
-        pin = uapi.PinPages(address=address, length=3 * PAGE, access=3)
-        handle = node.request(Ioctl.PIN_PAGES, pin).handle
+        handle = node.pages(scattered())
         frames = [Frame(handle=handle, offset=PAGE - 4, length=size)] * count
         pieces = node.query(handle).segments * count
         ring.job = node.request(Ioctl.START_RING, ring.request(frames)).job
@@ -374,6 +377,11 @@ def test_tickets_take_frames_in_order():
                 packets.check(place, 3 * turn + place, room)
         # LONG is no failure. Each has two slots.
         assert (packets.queue.query().state, packets.queue.query().slots) == (0, 0b111111)
+        pieces = scattered()
+        there = {"dst_handle": node.pages(pieces), "dst_offset": PAGE - 4}
+        slots.append(packets.prepare(0, 2 * PAGE, **there))
+        assert packets.queue.run(slots[-1]) == [OK]
+        assert pieces[PAGE - 4 : PAGE - 4 + SIZE] == fill_bytes(5 + 9, 0, SIZE).tobytes()
         for slot in slots:
             packets.queue.unprepare(slot)
         node.c2h(STREAM, target.address, SIZE + 8)
