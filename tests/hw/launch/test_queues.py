@@ -540,7 +540,7 @@ async def overlapping(world, ctx):
         await world.arm(ctx, queue)
 
 
-@pytest.mark.parametrize("first", [2**16 - 40, 2**32 - 40])
+@pytest.mark.parametrize("first", [2**16 - 60, 2**32 - 60])
 def test_runs_that_may_overlap_do_so_on_one_channel_and_end_in_order(first):
     rng = seeded()
     world = World(rng, first=first, entries=32)
@@ -568,7 +568,7 @@ def test_runs_that_may_overlap_do_so_on_one_channel_and_end_in_order(first):
     async def bench(ctx):
         await overlapping(world, ctx)
         seen = set()
-        while len(wanted) < 90:
+        while len(wanted) < 150:
             channel = rng.randrange(2)
             chosen = [2 * rng.randrange(2) + channel for _ in range(rng.randrange(1, 25))]
             tickets = world.submit(0, *chosen)
