@@ -8,7 +8,7 @@ import pytest
 from hw.seam import WIDTHS
 from peerdma import regs
 from peerdma.regs import ErrorKind, LaunchStatus, Status
-from tests.hw.helpers import seeded, send, simulate
+from tests.hw.helpers import seeded, send, simulate, watch
 from tests.hw.launch_queue import (
     BASE,
     DESTINATION,
@@ -101,7 +101,8 @@ def test_a_ticket_waits_without_its_channel_until_a_packet_is_there():
     there any more. Without records nothing is."""
     rng, model = seeded(), launching(user=Fed)
     queue, other = (LaunchQueue(model, n, QUEUES[n]) for n in range(2))
-    packets = [rng.randbytes(size) for size in (75, 200, 20)]
+    packets = [rng.randbytes(size) for size in (75, 200, 64)]
+    beats, sent = [], []
     window, size = regs.STREAM_WINDOW, len(packets[0]) + RECORD
 
     async def bench(ctx):
@@ -127,9 +128,15 @@ def test_a_ticket_waits_without_its_channel_until_a_packet_is_there():
                 await feed(ctx, rng, packets[0])
                 assert await finish(ctx, model, channel) == GOOD
                 assert model.memory[DESTINATION : DESTINATION + 75] == packets[0]
+        beats.clear()
         await feed(ctx, rng, packets[2])
         assert await queue.wait(ctx, ticket) == [LaunchStatus.OK]
         slot.check(packets[2], 1)
+        # From its first beat to the first one of the write, of the record, and of the ticket's
+        places = slot.places[0][0], slot.at, QUEUES[0] + 4096
+        taken = {beat.header.address - BASE: cycle for cycle, beat in sent if beat.first}
+        data, record, ticket = (taken[place] - beats[0][0] for place in places)
+        assert 18 <= data <= 20 and record == data + 10 and ticket < 52
         # Not of H2C, not for a copy, not of a pair that is not there
         for control in ({"c2h": 0}, {"pair": 1}, {"channel": 1}):
             PacketSlot(model, 8, 0x1000, 64, queue=1, **control)
@@ -137,7 +144,12 @@ def test_a_ticket_waits_without_its_channel_until_a_packet_is_there():
             await other.state(ctx)
             assert await other.wait(ctx, *other.submit(8)) == [LaunchStatus.SLOT]
 
-    simulate(model.core, bench, background=model.benches, cycles=10_000)
+    async def watch_source(ctx):
+        # There is none before the core is elaborated.
+        await watch(Fed.source, beats)(ctx)
+
+    logs = watch_source, watch(model.seam.requester, sent)
+    simulate(model.core, bench, background=(*model.benches, *logs), cycles=10_000)
 
 
 def test_what_ends_a_run_in_the_middle_of_a_packet_ends_the_packet():

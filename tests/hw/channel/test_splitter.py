@@ -29,9 +29,12 @@ class Bench:
         self.taken, self.pieces, self.times = [], [], []
         self._held = None
 
-    async def step(self, span=None, limit=0, ready=1, abort=0):
+    async def step(self, span=None, limit=0, ready=1, abort=0, cut=None):
         """One cycle with these inputs; returns whether the span was taken."""
         ctx, dut = self.ctx, self.dut
+        if cut is not None:
+            ctx.set(dut.rest, cut)
+            ctx.set(dut.cut, 1)
         ctx.set(dut.span.valid, span is not None)
         if span is not None:
             address, place, length = span
@@ -51,12 +54,14 @@ class Bench:
             flags = bool(piece.first), bool(piece.last)
             offered = (piece.address, piece.place.as_bits(), piece.length, *flags)
         assert self._held is None or offered == self._held, "an offered piece changed"
-        self._held = None if ready or abort else offered
+        self._held = None if ready or abort or cut is not None else offered
         if offered and ready:
             self.pieces.append(offered)
             self.times.append(self.cycle)
         await ctx.tick()
         self.cycle += 1
+        if cut is not None:
+            ctx.set(dut.cut, 0)
         return taken
 
 
@@ -191,3 +196,27 @@ def test_abort(ready):
             assert b.pieces == cut(*second, 0)
 
     bench(scenario)
+
+
+@pytest.mark.parametrize("rest", [0, 1, 100, 511])
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_span_that_is_cut_ends_there(before, rest):
+    """Behind so many pieces, the next one has less bytes and is the last, or is none."""
+    dut = Splitter(cuttable=True)
+
+    async def testbench(ctx):
+        bench = Bench(ctx, dut)
+        await bench.step((0x1000, 0, 5000), limit=2, ready=0)
+        for _ in range(before):
+            await bench.step(limit=2)
+        await bench.step(limit=2, ready=0, cut=rest)
+        taken = False
+        while not taken:
+            taken = await bench.step((0x8000, 0, 10), limit=2)
+        await bench.step(limit=2)
+        sizes = [(address, length, last) for address, _, length, _, last in bench.pieces]
+        whole = [(0x1000 + 512 * n, 512, False) for n in range(before)]
+        cut_off = [(0x1000 + 512 * before, rest, True)] * (rest > 0)
+        assert sizes == [*whole, *cut_off, (0x8000, 10, True)]
+
+    simulate(dut, testbench, cycles=100)
