@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from hw.core import CoreConfig
 from hw.seam import WIDTHS
+from hw.stream.user_blocks import PassThrough
 from peerdma import regs
 from peerdma.regs import ErrorKind, LaunchStatus, Status
 from tests.hw.helpers import seeded, send, simulate, watch
@@ -210,3 +212,14 @@ def test_what_ends_a_run_in_the_middle_of_a_packet_ends_the_packet():
             slots[1].check(second, 0)
 
     simulate(model.core, bench, background=model.benches, cycles=10_000)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"launch_queues": 0}, {"user": PassThrough}, {"user": None}, {"frame_records": False}],
+)
+def test_other_cores_have_no_packets(config):
+    """And nothing for them: all that they need asks for `packets`."""
+    sound = {"launch_queues": 1, "user": Fed}
+    assert CoreConfig(**sound).packets
+    assert not CoreConfig(**(sound | config)).packets
