@@ -119,7 +119,8 @@ class Plan(OneProcess):
         UnsupportedError
             If the plan receives: only launch queues start such plans.
         """
-        self._require_no_receive()
+        if self.record is not None:
+            raise _only_queues_receive()
         if stream is not None:
             return self._ordered.submit(self, stream)
         self.order()
@@ -129,7 +130,8 @@ class Plan(OneProcess):
 
     def run(self, *, progress: Progress | None = None) -> Transfer:
         """Makes the transfer and waits for its end; see `submit` and `Board.copy`."""
-        self._require_no_receive()
+        if self.record is not None:
+            raise _only_queues_receive()
         if self._produced:
             self.order()
         return self._jobs.run(self, progress)
@@ -144,13 +146,6 @@ class Plan(OneProcess):
             # Of an array whose memory is gone, its library may say what makes no sense.
             self.require_unmoved()
             raise
-
-    def _require_no_receive(self) -> None:
-        if self.record is not None:
-            raise UnsupportedError(
-                "only a launch queue receives frames: queue = board.queue([plan]), then "
-                "queue.submit(0). Without a queue, board.frames(...) does"
-            )
 
     def require_unmoved(self) -> None:
         """PinError if one of its arrays is not where it was when it was pinned."""
@@ -419,6 +414,13 @@ def _require_own_stream(extension: Extension, call: str) -> None:
         raise UnsupportedError(
             f"cannot {call} the user stream: the board's user block {block} {verb} no bytes"
         )
+
+
+def _only_queues_receive() -> UnsupportedError:
+    return UnsupportedError(
+        "only a launch queue receives frames: queue = board.queue([plan]), then queue.submit(0). "
+        "Without a queue, board.frames(...) does"
+    )
 
 
 def _require_receives(backend: Backend) -> None:
