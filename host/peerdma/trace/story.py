@@ -338,8 +338,10 @@ class _Teller:
                 self._pushed[channel] = len(self.rows) - 1, b""
             row, data = self._pushed.get(channel, (-1, b""))
             self._pushed[channel] = row, data + value.to_bytes(4, "little")
-        elif register in ("control", "control_w1s") and value & _RUN and channel in self._pushed:
-            row, data = self._pushed.pop(channel)
+        elif register in ("control", "control_w1s") and value & _RUN:
+            # What a run before this one was stopped in.
+            self._leave(_track(channel), time)
+            row, data = self._pushed.pop(channel, (-1, b""))
             self._take(_track(channel), data, row, time)
 
     def _memory_request(self, row: Row) -> None:
@@ -456,6 +458,11 @@ class _Teller:
             if work and descriptor in work:
                 work.remove(descriptor)
 
+    def _leave(self, track: str, time: int) -> None:
+        """Closes the descriptors that a channel still has."""
+        for each in self._at_work.pop(track, ()):
+            self._close(each, time, f"{each.left} bytes not moved")
+
     def _close(self, descriptor: _Descriptor, time: int, note: str = "") -> None:
         text = f"{descriptor.text}, {note}" if note else descriptor.text
         self.spans.append(Span(descriptor.track, descriptor.start, time, text, descriptor.row))
@@ -466,9 +473,8 @@ class _Teller:
         for track, (since, text) in self._waits.items():
             if text:
                 self._waited(track, since, self._time, text)
-        for descriptors in self._at_work.values():
-            for each in descriptors:
-                self._close(each, self._time, f"{each.left} bytes not moved")
+        for track in list(self._at_work):
+            self._leave(track, self._time)
         counters = [each for each in self.counters.values() if len(each.values) > 1]
         return Story(self.rows, sorted(self.spans, key=lambda span: span.start), counters)
 

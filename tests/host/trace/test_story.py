@@ -118,6 +118,18 @@ def test_records_of_frames_are_told(tmp_path, core):
     assert all(re.match(rf"record of frame \d+: (1000|{size}) bytes", text) for text in told)
 
 
+def test_what_a_run_was_stopped_in_is_no_more_of_the_next_one(tmp_path):
+    """Which moves other bytes to the same memory."""
+    path, memory = tmp_path / "stopped.pcapng", np.zeros(1000, np.uint8)
+    arguments = [*options("sensor"), "--trace", str(path)]
+    with peerdma.open("sim", arguments=arguments, timeout=0.3) as board:
+        with pytest.raises(peerdma.Timeout):
+            board.read(memory, peerdma.USER_STREAM)
+        board.read(memory)
+    spans = [span.text for span in tell(read(path)).spans if span.track == "C2H 0"]
+    assert [text.endswith(", 1000 bytes not moved") for text in spans] == [True, False]
+
+
 def _told(record):
     return (
         f"record of frame {record.number}: {record.nbytes} bytes, begun at cycle {record.cycles}, "
