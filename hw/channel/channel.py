@@ -49,6 +49,8 @@ class Channel(wiring.Component):
         A piece of the stream waits for a reservation in the ring, which gives it its place.
     moving : Out(1)
         A piece is offered, or was taken and is not yet reported.
+    blocked : Out(1)
+        As at `hw.channel.control.ChannelControl`. Only if `shared`.
     waits_for : Out(WaitsFor)
         What software's run waits for: of several things, what holds up its oldest work. NOTHING in
         each cycle in which it moves.
@@ -93,6 +95,7 @@ class Channel(wiring.Component):
                 "report": In(stream.Signature(PieceReport, **always)),
                 "stream": Out(StreamChannelSignature(packets)),
                 "moving": Out(1),
+                **({"blocked": Out(1)} if shared else {}),
                 "waits_for": Out(WaitsFor),
             }
         )
@@ -176,6 +179,7 @@ class Channel(wiring.Component):
         if self._shared:
             wiring.connect(m, wiring.flipped(self.owner), control.owner)
             wiring.connect(m, control.owned_push, wiring.flipped(self.owned_push))
+            m.d.comb += self.blocked.eq(control.blocked)
             if self._packets:
                 self._receive(m, splitter, found, outstanding)
             with m.If(self.host.owned | (control.blocked & self.stream.run.start_ok)):

@@ -65,6 +65,8 @@ class LaunchQueues(wiring.Component):
         H2C channels, then C2H channels.
     flush : Out(pairs)
         High for some cycles: flush the pair, of which both channels are granted.
+    claimed : In(pairs)
+        Pairs that software has sent bytes into for a C2H run that waits: no copy flushes them.
     records : Out(DirectRecordSignature)
         Records, and done words.
     packets : In(pairs)
@@ -86,6 +88,7 @@ class LaunchQueues(wiring.Component):
                 "placement": In(stream.Signature(placement(width), **always)),
                 "owners": Out(OwnerSignature()).array(h2c + c2h),
                 "flush": Out(pairs),
+                "claimed": In(pairs),
                 "records": Out(DirectRecordSignature()),
                 **({"packets": In(pairs)} if packets else {}),
             }
@@ -138,6 +141,7 @@ class LaunchQueues(wiring.Component):
             sequencer.word.eq(table.word),
             sequencer.disarmed.eq(~Cat(settings.armed for settings in table.settings)),
             self.flush.eq(sequencer.flush),
+            sequencer.claimed.eq(self.claimed),
         ]
         if self._packets:
             m.d.comb += sequencer.packets.eq(self.packets)

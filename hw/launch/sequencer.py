@@ -55,7 +55,7 @@ class Sequencer(wiring.Component):
     only, it gives that back after `HOLD` cycles at most, and asks for it again as many cycles
     later; for the other one it stays in line. So a copy of software's that has one channel gets the
     other one, too. When both are granted, the pair is flushed: what earlier runs have left there is
-    not in the copy.
+    not in the copy. While the pair is `claimed`, it is as if they were not.
 
     **Packets.** A ticket for a packet requests its channel when there is one, and gives it back if
     software has taken the packet meanwhile.
@@ -84,6 +84,8 @@ class Sequencer(wiring.Component):
         H2C channels, then C2H channels.
     flush : Out(pairs)
         Flush these pairs, of which both channels are granted.
+    claimed : In(pairs)
+        As at `hw.launch.queues.LaunchQueues`.
     records : Out(DirectRecordSignature)
         Records, and done words.
     packets : In(pairs)
@@ -104,6 +106,8 @@ class Sequencer(wiring.Component):
         self._blocked = Signal(name="blocked")
         #: the ticket that is to be started takes a packet, and there is none
         self._absent = Signal(name="absent")
+        #: that ticket has the channels that it needs
+        self._granted = Signal(name="granted")
         #: queues that wait for a channel which another one has
         self._stalled = Signal(queues, name="stalled")
         #: queues that had nothing to do when they were served, and had no doorbell since
@@ -134,6 +138,7 @@ class Sequencer(wiring.Component):
                 "retired": In(stream.Signature(Retired, always_ready=True)),
                 "owners": Out(OwnerSignature()).array(h2c + c2h),
                 "flush": Out(pairs),
+                "claimed": In(pairs),
                 "records": Out(DirectRecordSignature()),
                 **({"packets": In(pairs)} if packets else {}),
             }
@@ -169,10 +174,14 @@ class Sequencer(wiring.Component):
             start.receives.eq(here.known.receives),
             start.absent.eq(self._absent),
             self._absent.eq(here.known.receives & ~self._packet_of(runs.used)),
+            self._granted.eq(
+                runs.granted & ~(here.known.pair & self._is_of(runs.used, self.claimed))
+            ),
+            start.granted.eq(self._granted),
             runs.running.eq(here.known.running),
             runs.next.eq(step.ended & ~step.unstarted),
         ]
-        for name in ("used", "granted", "ready", "pushed", "started"):
+        for name in ("used", "ready", "pushed", "started"):
             m.d.comb += getattr(start, name).eq(getattr(runs, name))
         for name in ("target", "number", "push", "start", "stop"):
             m.d.comb += getattr(runs, name).eq(getattr(start, name))
@@ -236,10 +245,13 @@ class Sequencer(wiring.Component):
                     m.next = "Look"
         return m
 
+    def _is_of(self, channels, pairs):
+        """One of these C2H channels is of one of these pairs."""
+        return (channels[self._h2c :][: self._pairs] & pairs).any()
+
     def _packet_of(self, channels):
         """There is a packet for one of these channels."""
-        pairs = channels[self._h2c :][: self._pairs]
-        return (pairs & self.packets).any() if self._packets else Const(0)
+        return self._is_of(channels, self.packets) if self._packets else Const(0)
 
     def _move(self, m, phase):
         """The ticket of the queue that is served is in this phase next."""
@@ -354,7 +366,7 @@ class Sequencer(wiring.Component):
             m.d.comb += self.row.eq(slot_row(self.slot, "descriptor"))
             with m.If(self._absent):
                 m.d.comb += runs.stop.eq(1)
-            with m.Elif(Mux(runs_some, runs.ready, runs.granted)):
+            with m.Elif(Mux(runs_some, runs.ready, self._granted)):
                 m.d.comb += self._acts.eq(1)
                 self._stay(m, "Start")
             with m.Elif(known.pair & on & ~runs_some):

@@ -100,6 +100,20 @@ ROWS = [
         "launch/test_queues.py::test_queues_that_share_a_channel_have_it_in_turn",
     ),
     (
+        "a launched copy flushes what a copy of software's has sent",
+        "launch/sequencer.py",
+        "runs.granted & ~(here.known.pair & self._is_of(runs.used, self.claimed))",
+        "runs.granted",
+        "test_launch.py::test_a_copy_of_softwares_keeps_its_bytes_while_its_c2h_run_waits",
+    ),
+    (
+        "what a copy of software's has sent is forgotten before its other half begins",
+        "core.py",
+        "out.blocked & (claimed | into.host.begins)",
+        "out.blocked & into.host.begins",
+        "test_launch.py::test_a_copy_of_softwares_keeps_its_bytes_while_its_c2h_run_waits",
+    ),
+    (
         "entries are read only when they are needed",
         "launch/sequencer.py",
         "going & self.lacks & ~self.under_way & ~known.flushes",

@@ -260,6 +260,35 @@ def test_copies_through_the_stream_beside_those_of_software():
     assert launched == list(range(4))
 
 
+def test_a_copy_of_softwares_keeps_its_bytes_while_its_c2h_run_waits():
+    """They come in as soon as a launched copy has sent its own, and the next one could flush."""
+    rng, model = seeded(), launching(user=PassThrough)
+    window, size, tickets = regs.STREAM_WINDOW, 8, 4
+    data = rng.randbytes(size)
+    queue = LaunchQueue(model, 0, QUEUES[0])
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        to = BASE + JOBS_DESTINATION
+        prepare(model, 8, [(BASE + JOBS_SOURCE, window, 900)], LISTS, pair=1)
+        prepare(model, 9, [(window, to, 900)], LISTS + 128, valid=0)
+        model.memory[SOURCE : SOURCE + size] = data
+        queue.arm()
+        await queue.state(ctx)
+        # The queue's turn begins on the channel to the host, and not on the other one.
+        await transfer(ctx, model, c2h=True, descriptors=[(HOSTS_RAM, BASE + DESTINATION, size)])
+        launched = queue.submit(*[8] * tickets)
+        await ctx.tick().repeat(rng.randrange(100))
+        start_c2h(model, BASE + DESTINATION, window, size)
+        await transfer(ctx, model, c2h=False, descriptors=[(BASE + SOURCE, window, size)], pushed=1)
+        assert queue.status(launched[-1]) is None, "it came behind all copies"
+        await idle(ctx, model, regs.C2H_CHANNEL_BASE)
+        assert model.memory[DESTINATION : DESTINATION + size] == data
+        assert await queue.wait(ctx, *launched) == [LaunchStatus.OK] * tickets
+
+    simulate(model.core, bench, background=model.benches, cycles=20_000)
+
+
 def start_c2h(model, destination: int, window: int, size: int):
     """Begin a run of software's, without waiting for its end."""
     at = 0x800
