@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -126,6 +128,27 @@ def test_copies_beside_the_librarys_own():
         with board.queue(mine.plans) as again:
             again.wait(again.submit(1))
     assert pinned() == 0
+
+
+def test_the_librarys_thread_makes_no_system_call_while_tickets_are_done():
+    """It sleeps until the queue ends."""
+    with peerdma.open(NODE) as board:
+        pairs = Pairs(board)
+        with board.queue(pairs.plans) as queue:
+            status = Path(f"/proc/self/task/{queue._thread.native_id}/status")
+
+            def sleeps() -> list[str]:
+                """How often it went to sleep."""
+                lines = status.read_text().splitlines()
+                return [line for line in lines if line.startswith("voluntary_ctxt_switches")]
+
+            queue.wait(queue.submit(0))
+            before = sleeps()
+            for _ in range(5):
+                for ticket in [queue.submit(index) for index in range(len(SIZES))]:
+                    queue.wait(ticket)
+                time.sleep(0.1)
+            assert before and sleeps() == before
 
 
 @pytest.mark.each_block

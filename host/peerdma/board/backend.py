@@ -380,11 +380,15 @@ class Launching(Protocol):
     generation : int
     page : DoorbellPage or str
         The page of its doorbell, which the caller closes; or why it has none.
+    reports : bool
+        Its end comes as those of transfers do, see `Transfers`. Otherwise `check` has to be called
+        now and then.
     """
 
     slots: list[int]
     generation: int
     page: DoorbellPage | str
+    reports: bool
 
     def check(self) -> None:
         """Looks whether a ticket has failed, or the board has ended the queue; ends it then."""

@@ -337,6 +337,7 @@ class Queue(OneProcess):
                     self._run.invalidate(index)
                     self._dropped.append(index)
             self._memory.let_go(self._dropped)
+            self._jobs.wake()
 
     # Inside ----------------------------------------------------------------------------------
 
@@ -363,12 +364,16 @@ class Queue(OneProcess):
         return record
 
     def _attend(self) -> None:
-        """Serves what memory the board cannot reach by itself, and looks whether it has ended."""
+        """Serves what memory the board cannot reach by itself, and looks whether it has ended.
+
+        Where its end is reported, it only looks for streams that wait for plans that were dropped.
+        """
         due = 0.0
         with self._lock:
             while not self.closed and not self._memory.ended:
-                self._jobs.wait(time.monotonic() + _LOOK)
-                if not self.closed and time.monotonic() >= due:
+                looks = self._dropped or not self._run.reports
+                self._jobs.wait(time.monotonic() + _LOOK if looks else None)
+                if looks and not self.closed and time.monotonic() >= due:
                     self._look()
                     due = time.monotonic() + _LOOK
 

@@ -57,6 +57,7 @@ class LaunchRun:
     slots: list[int]
     generation: int
     page: DoorbellPage | str
+    reports = True
 
     def __init__(
         self,

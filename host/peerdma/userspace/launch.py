@@ -270,6 +270,8 @@ class LaunchRun:
     slots: list[int]
     generation: int
     page: DoorbellPage | str
+    #: nothing but a register tells it, or that the board is gone
+    reports = False
 
     def __init__(self, queues: LaunchQueues, jobs: Sequence[LaunchJob], memory: QueueMemory):
         self._jobs = jobs
