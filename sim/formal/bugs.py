@@ -195,11 +195,6 @@ BUGS: dict[str, list[Edit]] = {
             "hw/launch/entries.py",
             ("an entry is of its ticket", "& (word[:16] == ticket)", ""),
             (
-                "there is room for what is read",
-                "~rung[bits + 1 :].all() & has_room(self.next, self.ticket)",
-                "1",
-            ),
-            (
                 "a doorbell's entry is of its ticket",
                 "& (self.last == following[:TAIL_BITS])",
                 "",
@@ -219,6 +214,11 @@ BUGS: dict[str, list[Edit]] = {
                 "control.valid",
             ),
             ("a channel is of one queue", "(runs.taken & channels).any()", "0"),
+            (
+                "a packet's ticket waits without a channel",
+                "with m.Elif(taken | absent):",
+                "with m.Elif(taken):",
+            ),
             (
                 "a record waits for the end of all runs",
                 "runs.ended & ~(here.kept.flushes & self.under_way)",
@@ -245,11 +245,23 @@ BUGS: dict[str, list[Edit]] = {
                 "Mux(completion.active, here.oldest, self.next)",
             ),
         ),
-        Edit(
-            "a job is started once",
+        *_edits(
             "hw/launch/start.py",
-            "self.start.eq((cycles != START_TIMEOUT) & ~began & ~self.absent)",
-            "self.start.eq(~began & ~self.absent)",
+            (
+                "a job is started once",
+                "self.start.eq(~self.pair & ~began & last)",
+                "self.start.eq(~self.pair & last)",
+            ),
+            (
+                "a packet's second descriptor is that of the slot behind",
+                "behind = half | following[-1]",
+                "behind = half",
+            ),
+            (
+                "a packet's run begins with both descriptors",
+                "last = ~self.receives | number[-1]",
+                "last = Const(1)",
+            ),
         ),
         Edit(
             "a done word waits for its record",
@@ -445,6 +457,11 @@ BUGS: dict[str, list[Edit]] = {
             "an entry counts if those before it do",
             "runs = list(accumulate(in_order, and_))",
             "runs = in_order",
+        ),
+        (
+            "there is room for what is read",
+            "~rung[bits + 1 :].all() & has_room(self.next, self.ticket)",
+            "1",
         ),
         (
             "entries behind the last column are in the next row",

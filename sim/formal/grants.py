@@ -25,8 +25,7 @@ class Grants(Property):
     while software waits and the owner's turn is over. Assumed is that runs end: each of software's
     within some cycles of its start, the owner's within as many of the start of the last one, and as
     many more until the channel is drained; that nobody is kept from a start for longer; and that an
-    owner which is granted starts, or withdraws, within as many, and withdraws in the cycle after it
-    took a start back.
+    owner which is granted has started, or withdraws, within twice as many.
     """
 
     #: each of these numbers of cycles
@@ -51,11 +50,9 @@ class Grants(Property):
         m.d.sync += running.eq(host.start | (running & ~ends))
         clear = parts.stream.start_ok & ~block.stop
 
-        def bounded(while_):
-            return Assume(self.waiting(m, while_, self.MOST + 1) <= self.MOST)
+        def bounded(while_, most=self.MOST):
+            return Assume(self.waiting(m, while_, most + 1) <= most)
 
-        offering = owner.granted & ~owner.started & owner.start & owner.request
-        takes_back = self.past(m, offering) & ~owner.start & ~owner.started
         m.d.comb += [
             # What the run state of software's does.
             Assume(host.stream.running == running),
@@ -63,8 +60,7 @@ class Grants(Property):
             Assume(~(block.waits & running)),
             Assume(running | ~(host.flush | host.oldest.ready)),
             # What an owner does.
-            Assume(~self.past(m, takes_back) | ~owner.request),
-            bounded(owner.granted & ~owner.started & ~owner.start & owner.request),
+            bounded(owner.granted & ~owner.started & owner.request, 2 * self.MOST),
             # Runs end.
             bounded(running),
             bounded(owner.started & ~parts.flush & ~parts.start),

@@ -34,16 +34,17 @@ class Tickets(Property):
     """A ticket that was rung goes through its steps once, in order; no address is from a GPU.
 
     A ticket that is at work, up to its record, was rung. It begins one run on each of its channels,
-    and ends only when those have ended, and the ticket before has its record and done word. Each
-    has one record, with its number, in the order of tickets; and that is not offered before the
-    flush read, if the slot asks for one, has come back. The done word is that of its slot, and
-    waits for the record. The queue's state shows the places of all that are at work, and those have
-    their slots. Runs overlap on one channel only. No channel is two queues'. The
-    runs, flush reads, and done words of a queue are of a slot that was valid and the queue's as it
-    was looked up; all addresses, and the descriptors, are words that software has written to such a
-    slot or to the queue. The slot is that of an entry with the ticket's number, or the one that
-    came with the doorbell by which the tail moved to behind the ticket. Entries and doorbells are
-    any words.
+    and ends only when those have ended, and the ticket before has its record and done word. One for
+    a packet requests its channel when there is a packet, and its run begins with two descriptors,
+    of the slot and of the one behind. Each ticket has one record, with its number, in the order of
+    tickets; and that is not offered before the flush read, if the slot asks for one, has come back.
+    The done word is that of its slot, and waits for the record. The queue's state shows the places
+    of all that are at work, and those have their slots. Runs overlap on one channel only. No
+    channel is two queues'. The runs, flush reads, and done words of a queue are of a slot that was
+    valid and the queue's as it was looked up; all addresses, and the descriptors, are words that
+    software has written to such a slot or to the queue. The slot is that of an entry with the
+    ticket's number, or the one that came with the doorbell by which the tail moved to behind the
+    ticket. Entries and doorbells are any words.
 
     Assumed: a channel's grant (what `grants` proves), reads that come back once, in the places that
     were asked for, writes that are reported done once. Software sets the first ticket while the
@@ -54,7 +55,7 @@ class Tickets(Property):
     reach = 40
 
     def __init__(self):
-        super().__init__(LaunchQueues(queues=2, h2c=1, c2h=1, pairs=1, width=64))
+        super().__init__(LaunchQueues(queues=2, h2c=1, c2h=1, pairs=1, width=64, packets=True))
 
     def _state(self, m):
         inside = self.inside
@@ -179,6 +180,7 @@ class Tickets(Property):
                 Assert(phase != 3),
                 Assert((phase != Phase.GRANT) | mine),
                 Assert(~waits | (self._of("pair")[queue] == asks.pair)),
+                Assert(~waits | (self._of("receives")[queue] == asks.receive)),
                 Assert(
                     ~(waits & (self._next[queue] == self._one))
                     | ((asks == last[0]) & (mine == last[1]) & (slot == slot_of))
@@ -188,6 +190,9 @@ class Tickets(Property):
         here, pair = self._here(self._phase), self._here(self._of("pair"))
         pushes, starts = self._pushes, self._starts
         slot = self._here(self.slot)
+        runs, control = inside.part("sequencer.runs"), CONTROL(table.word[:32])
+        word, behind_it = number[:2], number[2]
+        behind = half | behind_it
         m.d.comb += [
             Assert(~(pushes | starts) | (here == Phase.GRANT)),
             Assert(~(pushes | starts) | ~half | pair),
@@ -195,17 +200,29 @@ class Tickets(Property):
             Assert(~half | pushes | starts | self._at("Look")),
             Assert(
                 ~pushes
-                | (self._was_row == slot_row(Cat(slot[0] | half, slot[1:]), number | Const(0, 3)))
+                | (self._was_row == slot_row(Cat(slot[0] | behind, slot[1:]), word | Const(0, 3)))
             ),
+            # A packet's two descriptors are those of its slot and of the one behind.
+            Assert(~behind_it | self._here(self.asks).receive),
+            # A ticket for one requests its channel when there is one.
+            Assert(~(looks & runs.begin.any() & control.receive) | self.block.packets.any()),
         ]
         for owner in self.block.owners:
             row = self._was_row
             m.d.comb += [
                 Assert(~owner.word.valid | (row[4:] == slot[1:])),
-                Assert(~owner.word.valid | (row[3] == slot[0]) | self._here(self.asks).pair),
+                Assert(
+                    ~owner.word.valid
+                    | (row[3] == slot[0])
+                    | self._here(self.asks).pair
+                    | self._here(self.asks).receive
+                ),
                 Assert(~owner.word.valid | (row[:3] < DESCRIPTOR_WORDS)),
                 Assert(~owner.word.valid | (owner.word.payload.data == table.word)),
                 Assert(~owner.word.valid | self._here(self.mine)),
+                Assert(~owner.word.valid | (owner.receives == self._here(self.asks).receive)),
+                # The run begins with both.
+                Assert(~owner.start | ~owner.receives | starts | behind_it),
             ]
 
     def _single(self, queue):
@@ -294,18 +311,23 @@ class Tickets(Property):
                 Assert(~want[number] | Mux(whose, mask[1], mask[0])),
                 Assert(~Mux(whose, mask[0], mask[1])),
             ]
-            # And what that assumes of an owner.
-            offering = owner.granted & ~owner.started & owner.start & owner.request
-            takes_back = self.past(m, offering) & ~owner.start & ~owner.started
-            m.d.comb += Assert(~self.past(m, takes_back) | ~owner.request)
         second = starting & self._here(self._of("pair"))
         m.d.comb += [
             Assert(~second | (self.runs[1] == 0)),
             Assert(~(starting & self._here(self._of("pair"))) | ~began),
         ]
         of = masks, self._phase, self._of("running"), self._of("pair")
-        for mask, phase, running, pair in zip(*of, strict=True):
+        overlaps, receives = self._of("overlaps"), self._of("receives")
+        for queue, (mask, phase, running, pair) in enumerate(zip(*of, strict=True)):
+            for number, owner in enumerate(self.block.owners):
+                waits = mask[number] & (phase == Phase.GRANT)
+                m.d.comb += [
+                    Assert(~waits | (owner.receives == receives[queue])),
+                    Assert(~(mask[number] & overlaps[queue] & (running != 0)) | ~owner.receives),
+                ]
             m.d.comb += [
+                Assert((phase != Phase.GRANT) | (running == 0) | overlaps[queue]),
+                Assert((phase != Phase.GRANT) | ~(overlaps[queue] & receives[queue])),
                 Assert((mask != 0) == ((phase == Phase.GRANT) | (running != 0))),
                 Assert((mask == 0) | (phase != Phase.GRANT) | ((mask == 3) == pair)),
                 Assert((mask != 3) | (phase != Phase.GRANT) | (running == 0)),
@@ -457,6 +479,7 @@ class Tickets(Property):
             offered & ~record.wide & asks.pair,
             self.owes[0] & (self.runs[0] != 0),
             self.runs[1] == 2,
+            self._here(self.asks).receive & (self.runs[1] != 0),
         )
         self.records = [takes & record.wide & (self._now == queue) for queue in range(2)]
 
