@@ -41,17 +41,19 @@ def _measure(work: list[Job]) -> list[Figure]:
     figures: list[Figure] = []
     # Built once, before two processes would do it side by side.
     compile_ideal()
-    for tags, clock, queues, channels, overcommit in dict.fromkeys(
+    for tags, clock, queues, user, channels, overcommit in dict.fromkeys(
         (
             job.conditions.tags,
             job.conditions.clock_khz,
             job.launch_queues,
+            job.user,
             job.channels,
             job.overcommit,
         )
         for job in work
     ):
         compiled(
+            user,
             tags=tags,
             clock_khz=clock,
             launch_queues=queues,

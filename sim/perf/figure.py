@@ -90,6 +90,7 @@ class Job:
     conditions: Conditions
     #: of the core
     launch_queues: int | None = None
+    user: str | None = None
     #: of the core, each way
     channels: int | None = None
     #: the core is built for it

@@ -74,6 +74,8 @@ _LAUNCH_KINDS = (
     ("copy", True, True),
 )
 _IN_FLIGHT = (1, 4, 16)
+#: Packets that are taken one after the other: bytes, and how many.
+_PACKETS, _PACKET_COUNT = (64, 256, 4096), 80
 #: Software's runs beside launched jobs of 64 bytes, with so many tickets in flight.
 _RUNS, _MANY = (4096, 16_384), 16
 _WAYS = {"page": "doorbell", "wide": "doorbell of 64 bits", "shadow": "shadow tail"}
@@ -105,6 +107,7 @@ def jobs() -> Iterator[Job]:
                 yield Job(_behind_writes, replace(now, ack_ns=ack))
         yield Job(_channels, replace(USUAL, clock_khz=clock), channels=CHANNELS)
         yield Job(_launch_rates, replace(USUAL, clock_khz=clock), launch_queues=1)
+        yield Job(_packets, replace(USUAL, clock_khz=clock), launch_queues=1, user="pattern")
     for payload in (128, 256, 512):
         yield Job(
             _overcommitted, replace(USUAL, max_payload=payload, rtt_ns=4000.0), overcommit=True
@@ -368,6 +371,17 @@ def _launch_rates(conditions: Conditions) -> list[Figure]:
                     what = f"{kind} {_SMALL} B beside runs of {run} B, {_MANY} in flight: {whose}"
                     value = _mbps(rate, conditions)
                     found.append(Figure("launched", what, conditions, value, "MB/s"))
+    return found
+
+
+def _packets(conditions: Conditions) -> list[Figure]:
+    """Packets of the user stream that tickets take with their records, one after the other."""
+    found = []
+    with LaunchRig(conditions, 2 * max(_PACKETS), user="pattern") as rig:
+        for nbytes, tickets in product(_PACKETS, _IN_FLIGHT):
+            value = 1 / rig.packets(nbytes, tickets, count=_PACKET_COUNT)
+            what = f"packets of {nbytes} B, {tickets} in flight: from one to the next"
+            found.append(Figure("launched", what, conditions, value, "cycles"))
     return found
 
 

@@ -12,10 +12,13 @@ from peerdma import regs
 from peerdma.regs import (
     CHANNEL,
     DESCRIPTOR,
+    EXTENSION,
+    FRAME_RECORD,
     LAUNCH_ENTRY,
     LAUNCH_QUEUE,
     LAUNCH_RECORD,
     LAUNCH_SLOT,
+    PATTERN_SOURCE,
     STREAM_WINDOW,
     LaunchStatus,
 )
@@ -29,6 +32,7 @@ __all__ = ["LaunchRig", "LaunchTimes"]
 #: Where the queue's memory is: behind the chains, which are short where jobs are launched.
 _ENTRIES, _RECORDS, _SHADOW = (BASE + RING_BYTES - 0x4000 + 0x1000 * n for n in range(3))
 _PLACES, _GENERATION = 256, 1
+_RECORD_BYTES = FRAME_RECORD.itemsize
 #: Of a rate: tickets at its begin and its end that are not measured; cycles between two looks at
 #: the records; and looks without one until a job has not ended.
 _MARGIN, _LOOK, _MOST_LOOKS = 16, 8, 20_000
@@ -53,10 +57,16 @@ class LaunchTimes(NamedTuple):
 
 
 class LaunchRig(Rig):
-    """A rig whose core has launch queues, of which it uses the first."""
+    """A rig whose core has launch queues, of which it uses the first; `user` as in `Rig`."""
 
-    def __init__(self, conditions: Conditions, nbytes: int, launch_queues: int = 1):
-        super().__init__(conditions, nbytes, launch_queues=launch_queues)
+    def __init__(
+        self,
+        conditions: Conditions,
+        nbytes: int,
+        launch_queues: int = 1,
+        user: str | None = None,
+    ):
+        super().__init__(conditions, nbytes, launch_queues=launch_queues, user=user)
 
     def launch(
         self, kind: str, nbytes: int, *, way: str = "page", after: int = 0, card: int = 0
@@ -131,6 +141,36 @@ class LaunchRig(Rig):
         """
         self._prepare(kind, nbytes, 0, flush=flush, done=done)
         return nbytes * self._tickets_per_cycle(tickets, count, way)
+
+    def packets(self, nbytes: int, tickets: int, *, count: int) -> float:
+        """Packets per cycle, with their records, of a pattern source that has always one more.
+
+        Parameters
+        ----------
+        nbytes : int
+            Of a packet, a multiple of 4.
+        tickets, count : int
+            As for `rate`, with a doorbell for all that are submitted at once.
+
+        Raises
+        ------
+        RuntimeError
+            As `rate`; or if the last packet's record is not that of one of `nbytes`.
+        """
+        record = self.target + nbytes
+        self._fill(0, (STREAM_WINDOW, self.target, nbytes), (STREAM_WINDOW, record, _RECORD_BYTES))
+        control = _value(LAUNCH_SLOT, valid=1, c2h=1, receive=1)
+        self._write(LAUNCH_SLOT, control=control)
+        self._write(EXTENSION, frame_records=1)
+        for name, value in (("interval", 0), ("frame_words", nbytes // 4)):
+            self.session.write32(regs.BAR_USER[0], PATTERN_SOURCE.address(name), value)
+        self._write(EXTENSION, stream_flush=1)
+        rate = self._tickets_per_cycle(tickets, count, "page")
+        self.session.write32(regs.BAR_USER[0], PATTERN_SOURCE.address("frame_words"), 0)
+        (found,) = self.memory(record, _RECORD_BYTES).view(FRAME_RECORD)
+        if (found["bytes"], found["number"]) != (nbytes, regs.FRAME_NUMBER_VALID | count - 1):
+            raise RuntimeError(f"the last of {count} packets of {nbytes} bytes is {found}")
+        return rate
 
     def beside_runs(
         self, kind: str, nbytes: int, tickets: int, run: int, *, count: int
@@ -229,12 +269,7 @@ class LaunchRig(Rig):
         card = STREAM_WINDOW if pair else card
         halves = {"h2c": (self.source, card), "c2h": (card, self.target)}
         for slot, (source, to) in enumerate(halves.values() if pair else [halves[kind]]):
-            table = np.zeros(1, DESCRIPTOR)
-            spans = np.array([[source], [to], [nbytes]], np.uint64)
-            write_chain(table, 0, spans[0], spans[1], spans[2])
-            for number, dword in enumerate(table.view("<u4")):
-                at = LAUNCH_SLOT.address("descriptor", slot) + 4 * number
-                self.session.write32(regs.BAR_DMA[0], at, int(dword))
+            self._fill(slot, (source, to, nbytes))
         kinds = {"c2h": int(kind == "c2h"), "pair": int(pair), "overlap": int(kind == "h2c")}
         control = _value(LAUNCH_SLOT, valid=1, flush=int(flush), done=int(done), **kinds)
         self._write(
@@ -245,6 +280,15 @@ class LaunchRig(Rig):
             done_hi=0,
             control=control,
         )
+
+    def _fill(self, first: int, *spans: tuple[int, int, int]) -> None:
+        """Put a list, (source, destination, length) each, into a slot and those behind it."""
+        table = np.zeros(len(spans), DESCRIPTOR)
+        write_chain(table, 0, *np.array(spans, np.uint64).T)
+        for slot, dwords in enumerate(table.view("<u4").reshape(len(spans), -1), first):
+            for number, dword in enumerate(dwords):
+                at = LAUNCH_SLOT.address("descriptor", slot) + 4 * number
+                self.session.write32(regs.BAR_DMA[0], at, int(dword))
 
     def _arm(self, polls: bool) -> None:
         """Arm the queue, whose next ticket is 0."""

@@ -81,9 +81,9 @@ class Times(NamedTuple):
 class Rig:
     """A board with a driver, and as much memory to read and to write as `nbytes` each.
 
-    A context manager. The core has so many `launch_queues`, and `channels` each way, and is built
-    for `overcommit` or not; None is what the default one has. If it is `plain`, it has what drivers
-    of an XDMA core know, no more.
+    A context manager. The core has so many `launch_queues`, and `channels` each way, this `user`
+    block, and is built for `overcommit` or not; None is what the default one has. If it is `plain`,
+    it has what drivers of an XDMA core know, no more.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Rig:
         nbytes: int,
         *,
         launch_queues: int | None = None,
+        user: str | None = None,
         channels: int | None = None,
         plain: bool = False,
         overcommit: bool | None = None,
@@ -100,6 +101,7 @@ class Rig:
         self._log = Path(self._log_folder.name) / "tlps"
         self.session = Session(
             compiled(
+                user,
                 plain=plain,
                 tags=conditions.tags,
                 clock_khz=conditions.clock_khz,

@@ -40,6 +40,13 @@ def test_times_repeat_to_the_cycle():
     assert found[0] == found[1]
 
 
+def test_packets_of_a_source_that_has_always_one_more():
+    """One behind the other takes 41 cycles, but for those in which entries are read."""
+    with LaunchRig(USUAL, NBYTES, **BOARDS["receiver"]) as rig:
+        cycles = [1 / rig.packets(64, tickets, count=64) for tickets in (1, 16)]
+    assert cycles == pytest.approx([247, 45], abs=0.1)
+
+
 def test_a_job_that_fails_is_no_time(rig):
     """Its descriptor names card memory that is not there."""
     with pytest.raises(RuntimeError, match="a job of 4096 bytes did not end well"):
