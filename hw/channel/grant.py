@@ -115,9 +115,9 @@ class ChannelGrant(wiring.Component):
         count, counted = Signal.like(end.count), Signal.like(end.count)
         #: of both, software is served first, once the other owner's turn is over
         host_first = Signal(init=1)
-        #: cycles of its turn that are left, above as many: the upper bit says that it lasts
-        turn = Signal(exact_log2(self._turn) + 1)
-        lasts, keeps = turn[-1], Signal()
+        #: cycles of its turn that have passed; the upper bit says that it is over
+        turn = Signal(exact_log2(self._turn) + 1, init=self._turn)
+        lasts, keeps = ~turn[-1], Signal()
         flush = Signal()
         #: software's run may begin in this cycle
         hosts = Signal()
@@ -127,9 +127,9 @@ class ChannelGrant(wiring.Component):
         served = Signal()
         waited = Signal()
         with m.If(host.start):
-            m.d.sync += [host_first.eq(0), turn.eq(~0)]
+            m.d.sync += [host_first.eq(0), turn.eq(0)]
         with m.Elif(lasts & ~host.stream.running):
-            m.d.sync += turn.eq(turn - 1)
+            m.d.sync += turn.eq(turn + 1)
         m.d.comb += keeps.eq(lasts & (owner.request | owner.more))
 
         # Passed on; software's runs rest while the channel is not theirs.
@@ -168,7 +168,7 @@ class ChannelGrant(wiring.Component):
                 m.d.comb += self.owned.eq(1)
                 with m.If(~owner.request):
                     # Software may have the other channel that it needs.
-                    m.d.sync += turn.eq(0)
+                    m.d.sync += turn[-1].eq(1)
                     m.next = "Host"
                 with m.Else():
                     m.d.comb += owner.ready.eq(parts.stream.start_ok & ~self.stop)

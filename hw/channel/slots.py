@@ -30,7 +30,7 @@ class DescriptorSlots(wiring.Component):
     width : int
         Bits of a word of the memory, and of a placement: up to a descriptor's.
     block : bool
-        In block RAM, however small it is.
+        In block RAM, however small it is. Half of it is never written, for what reads 0.
 
     Members
     -------
@@ -38,12 +38,14 @@ class DescriptorSlots(wiring.Component):
         Into ring `client`, rows from that of slot 0 on, modulo its size; enabled by whole dwords.
         What is written in one cycle can be read in the next.
     ring : In(range(rings)), slot : In(range(slots)), word : In(range(4))
+    none : In(1)
+        Read 0 instead. Only with `block`.
     data : Out(64)
         That word, one cycle later.
     """
 
     def __init__(self, rings: int, slots: int, *, width: int, block: bool = False):
-        self._rings, self._slots, self._width = rings, slots, width
+        self._rings, self._slots, self._width, self._block = rings, slots, width, block
         self._attrs = {"ram_style": "block"} if block else {}
         super().__init__(
             {
@@ -51,6 +53,7 @@ class DescriptorSlots(wiring.Component):
                 "ring": In(range(rings)),
                 "slot": In(range(slots)),
                 "word": In(range(_WORDS)),
+                **({"none": In(1)} if block else {}),
                 "data": Out(64),
             }
         )
@@ -62,9 +65,12 @@ class DescriptorSlots(wiring.Component):
         row_bits = exact_log2(words) - 1
         within = exact_log2(self._width // 64)
         read_data = Signal(self._width)
+        rows, address = words << ceil_log2(self._rings), Cat(self.word, self.slot, self.ring)
+        if self._block:
+            rows, address = 2 * rows, Cat(address, self.none)
         for column in range(self._width // 32):
             m.submodules[f"column{column}"] = memory = Memory(
-                shape=32, depth=words << ceil_log2(self._rings), init=[], attrs=self._attrs
+                shape=32, depth=rows, init=[], attrs=self._attrs
             )
             write, read = memory.write_port(), memory.read_port()
             even, odd = (placed.enable[bank][4 * column] for bank in range(2))
@@ -73,7 +79,7 @@ class DescriptorSlots(wiring.Component):
                 write.addr.eq(Cat(odd, row, placed.client)),
                 write.data.eq(placed.data.word_select(column, 32)),
                 write.en.eq(self.placement.valid & (even | odd)),
-                read.addr.eq(Cat(self.word, self.slot, self.ring)[within:]),
+                read.addr.eq(address[within:]),
                 read_data.word_select(column, 32).eq(read.data),
             ]
         which = Signal(within)
@@ -142,38 +148,42 @@ class DescriptorStore(wiring.Component):
         wiring.connect(m, wiring.flipped(self.placement), ring.placement)
         from_push = Signal()
         m.d.sync += from_push.eq(self.pushed)
-        m.d.comb += [
-            ring.ring.eq(self.channel),
-            pushes.ring.eq(self.channel),
-            self.data.eq(Mux(from_push, pushes.data, ring.data)),
-        ]
+        m.d.comb += [ring.ring.eq(self.channel), pushes.ring.eq(self.channel)]
         memories = [(ring, self.slot), (pushes, self.pushed_slot)]
+        pushed = pushes.data
         if self._shared:
             m.submodules.owned = owned = DescriptorSlots(
                 channels, regs.PUSH_DESCRIPTORS, width=BUS_WIDTH, block=True
             )
             memories.append((owned, self.pushed_slot))
-            from_owner = Signal()
-            m.d.sync += from_owner.eq(self.pushed & self.owned)
-            m.d.comb += owned.ring.eq(self.channel)
-            with m.If(from_owner):
-                m.d.comb += self.data.eq(owned.data)
-            target, ports = owned.placement, list(self.owned_push)
-            m.d.comb += target.valid.eq(Cat(port.valid for port in ports).any())
-            for number, port in reversed(list(enumerate(ports))):
-                # The last one's without asking: a choice of the same data is none.
-                with m.If(port.valid | (port is ports[-1])):
-                    m.d.comb += target.payload.eq(port.payload)
-                    m.d.comb += target.payload.client.eq(number)
-                m.d.comb += port.ready.eq(~Cat(each.valid for each in ports[:number]).any())
+            pushed = pushes.data | owned.data
+            m.d.comb += [
+                owned.ring.eq(self.channel),
+                owned.none.eq(~self.owned),
+                pushes.none.eq(self.owned),
+            ]
+        m.d.comb += self.data.eq(Mux(from_push, pushed, ring.data))
         for each, slot in memories:
             m.d.comb += [each.slot.eq(slot), each.word.eq(self.word)]
 
-        earlier, target = Const(0, 1), pushes.placement
-        for number, port in enumerate(self.push):
-            with m.If(port.valid & ~earlier):
-                m.d.comb += target.payload.eq(port.payload)
-                m.d.comb += target.payload.client.eq(number)
-            earlier = earlier | port.valid
-        m.d.comb += target.valid.eq(earlier)
+        if self._shared:
+            both = (pushes.placement, self.push), (owned.placement, self.owned_push)
+            for target, ports in both:
+                m.d.comb += target.valid.eq(Cat(port.valid for port in ports).any())
+                for number, port in reversed(list(enumerate(ports))):
+                    # The last one's without asking: a choice of the same data is none.
+                    with m.If(port.valid | (number == channels - 1)):
+                        m.d.comb += target.payload.eq(port.payload)
+                        m.d.comb += target.payload.client.eq(number)
+            for number, port in enumerate(self.owned_push):
+                earlier = Cat(each.valid for each in self.owned_push[:number])
+                m.d.comb += port.ready.eq(~earlier.any())
+        else:
+            earlier, target = Const(0, 1), pushes.placement
+            for number, port in enumerate(self.push):
+                with m.If(port.valid & ~earlier):
+                    m.d.comb += target.payload.eq(port.payload)
+                    m.d.comb += target.payload.client.eq(number)
+                earlier = earlier | port.valid
+            m.d.comb += target.valid.eq(earlier)
         return m

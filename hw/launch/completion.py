@@ -65,7 +65,7 @@ class Completion(wiring.Component):
         m.d.comb += [
             offer.payload.wide.eq(~second),
             offer.payload.address.eq(self.address),
-            offer.payload.data.eq(Mux(second, 1, self.record)),
+            offer.payload.data.eq(self.record),
         ]
         m.d.comb += [
             offer.valid.eq(self.active & ~self.hold),

@@ -185,9 +185,9 @@ class EntryStore(wiring.Component):
         ]
         with m.If(self.begins):
             m.d.sync += odd_group.eq(self.next[bits])
-        with m.If(comes):
-            m.d.sync += fetched[whose].eq(following + sum(more))
         for queue, each in enumerate(fetched):
             with m.If(self.load[queue]):
                 m.d.sync += each.eq(self.first)
+            with m.Elif(comes & (whose == queue)):
+                m.d.sync += each.eq(following + sum(more))
         return m

@@ -99,7 +99,7 @@ class LaunchQueues(wiring.Component):
         m.submodules.table = table = LaunchTable(self._queues)
         m.submodules.tails = tails = Tails(self._queues)
         m.submodules.entries = entries = EntryStore(self._queues, self._width)
-        m.submodules.work = work = QueueWork(self._queues)
+        m.submodules.work = work = QueueWork(self._queues, packets=self._packets)
         m.submodules.sequencer = sequencer = self._sequencer
 
         wiring.connect(m, wiring.flipped(self.bus), table.bus)

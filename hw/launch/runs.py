@@ -94,7 +94,7 @@ class Runs(wiring.Component):
     """
 
     def __init__(self, queues: int, channels: int, *, packets: bool = False):
-        self._queues = queues
+        self._queues, self._packets = queues, packets
         words = DESCRIPTOR_WORDS << packets
         super().__init__(
             {
@@ -135,32 +135,36 @@ class Runs(wiring.Component):
         want = Signal(channels)
         granted = Cat(owner.granted for owner in owners)
         takes = Cat(owner.word.ready for owner in owners)
-        with m.If(self.begin.any()):
-            m.d.sync += mask.eq(self.begin)
-        with m.If(self.release):
-            m.d.sync += mask.eq(0)
+        for queue, each in enumerate(masks):
+            served = self.queue == queue
+            with m.If(self.begin.any() & served):
+                m.d.sync += each.eq(self.begin)
+            with m.If(self.release & served):
+                m.d.sync += each.eq(0)
 
         drops = [Mux(self.abort[queue], each, 0) for queue, each in enumerate(masks)]
         drops += [Mux(self.give_back, used & granted, 0), Mux(self.stop, used, 0)]
         #: for each channel, whether the oldest run has ended by Stop; and the error of the one
         #: behind those that have
         good = Signal(channels)
-        #: for each channel, whether the run that ended last took a packet that was too long
-        long = Signal(channels)
-        m.d.comb += self.status.eq(Mux((long & used).any(), _STATUS.LONG, _STATUS.OK))
+        if self._packets:
+            #: for each channel, whether the run that ended last took a packet that was too long
+            long = Signal(channels)
+            for number, owner in enumerate(owners):
+                with m.If(owner.ended.valid):
+                    m.d.sync += long[number].eq(owner.ended.payload.long)
+            m.d.comb += self.status.eq(Mux((long & used).any(), _STATUS.LONG, _STATUS.OK))
         with m.If((~good & used).any()):
             m.d.comb += self.status.eq(_STATUS.ABORTED)
         for number, owner in reversed(list(enumerate(owners))):
             end, outcome = owner.ended.payload, Signal(Outcome, name=f"outcome{number}")
             broken = owner.ended.valid & ((end.outcome != Outcome.OK) | end.aborted)
             m.d.comb += good[number].eq(self.running > owner.runs)
+            with m.If(broken):
+                m.d.sync += outcome.eq(end.outcome)
             # Those behind one with an error are aborted.
             with m.If(self.next & used[number] & ~good[number]):
                 m.d.sync += outcome.eq(Outcome.OK)
-            with m.If(broken):
-                m.d.sync += outcome.eq(end.outcome)
-            with m.If(owner.ended.valid):
-                m.d.sync += long[number].eq(end.long)
             with m.If(self.begin[number]):
                 m.d.sync += owner.receives.eq(self.receives)
             with m.If(used[number] & ~good[number] & (outcome != Outcome.OK)):

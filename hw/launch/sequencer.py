@@ -163,6 +163,8 @@ class Sequencer(wiring.Component):
         ]
         m.d.comb += [
             self.tick.eq(self._clock == 0),
+            step.kept.slot.eq(self.slot),
+            step.kept.upper.eq(self.upper),
             self.flush.eq(start.flush),
             runs.queue.eq(now),
             runs.abort.eq(self.disarmed),
@@ -330,12 +332,14 @@ class Sequencer(wiring.Component):
             with m.If(~runs_some):
                 self._move(m, Phase.IDLE)
         with m.Elif((known.phase == Phase.IDLE) & runs_some):
-            with m.If(going & self.lacks & ~self.under_way & ~known.flushes):
-                m.d.comb += [self.row.eq(queue_row(now, "ring_lo")), step.reads_ahead.eq(1)]
-                self._read(m, Read.ENTRIES)
+            m.d.comb += self.row.eq(slot_row(self.slot, "control"))
+            with m.If(self.lacks & ~self.under_way & ~known.flushes):
+                m.d.comb += self.row.eq(queue_row(now, "ring_lo"))
+                with m.If(going):
+                    m.d.comb += step.reads_ahead.eq(1)
+                    self._read(m, Read.ENTRIES)
             with m.Elif(going & here.waits & self.found & free & ~others_stalled & ~known.failed):
-                m.d.comb += [self.row.eq(slot_row(self.slot, "control")), step.found.eq(1)]
-                m.d.comb += self._acts.eq(1)
+                m.d.comb += [step.found.eq(1), self._acts.eq(1)]
                 self._stay(m, "Look up")
         with m.Elif(known.phase == Phase.IDLE):
             m.d.comb += self.row.eq(queue_row(now, "shadow_lo"))
@@ -390,8 +394,6 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             self.row.eq(slot_row(self.slot, "descriptor")),
             step.looked_up.eq(1),
-            step.kept.slot.eq(self.slot),
-            step.kept.upper.eq(self.upper),
             step.kept.has_done.eq(control.done & mine),
             step.kept.flushes.eq(control.flush),
             step.pair.eq(control.pair),

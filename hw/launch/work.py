@@ -23,11 +23,6 @@ _END, _STATUS = regs.LaunchEnd, regs.LaunchStatus
 _PLACE_BITS = exact_log2(PLACES)
 
 
-def _good(status: Value) -> Value:
-    """Tickets behind one with this status are started."""
-    return (status == _STATUS.OK) | (status == _STATUS.LONG)
-
-
 class Known(data.Struct):
     """What is kept of a queue and its next ticket, up to the start of that one's run."""
 
@@ -137,6 +132,8 @@ class QueueWork(wiring.Component):
     Parameters
     ----------
     queues : int
+    packets : bool
+        Slots may be for packets.
 
     Members
     -------
@@ -161,8 +158,8 @@ class QueueWork(wiring.Component):
     known : Out(Known), ending : Out(Ending), arrays of queues
     """
 
-    def __init__(self, queues: int):
-        self._queues = queues
+    def __init__(self, queues: int, *, packets: bool = False):
+        self._queues, self._packets = queues, packets
         super().__init__(
             {
                 "queue": In(range(queues)),
@@ -191,6 +188,11 @@ class QueueWork(wiring.Component):
                 "ending": Out(Ending).array(queues),
             }
         )
+
+    def _good(self, status: Value) -> Value:
+        """Tickets behind one with this status are started."""
+        good = status == _STATUS.OK
+        return good | (status == _STATUS.LONG) if self._packets else good
 
     def elaborate(self, platform):
         m = Module()
@@ -251,22 +253,19 @@ class QueueWork(wiring.Component):
             with m.If(step.ended & ~step.unstarted & served):
                 m.d.sync += known.running.eq(known.running - 1)
             with m.If(step.ended & served):
-                m.d.sync += [
-                    ending.at_work.eq(1),
-                    ending.status.eq(step.outcome),
-                ]
+                m.d.sync += ending.at_work.eq(1)
             with m.If(step.counted & served):
                 m.d.sync += ending.recorded.eq(1)
             with m.If(step.finished & completes):
                 m.d.sync += [ending.at_work.eq(0), ending.recorded.eq(0)]
             failed_flush = failed_read & flushing
-            with m.If(failed_flush & _good(ending.status)):
-                m.d.sync += ending.status.eq(outcome)
+            status = Mux(failed_flush, outcome, step.outcome)
+            with m.If((step.ended & served) | (failed_flush & self._good(ending.status))):
+                m.d.sync += ending.status.eq(status)
             # No ticket is started behind a failed one, but for one that has begun by then.
-            fails = (step.ended & served & ~_good(step.outcome)) | failed_flush
+            fails = (step.ended & served & ~self._good(step.outcome)) | failed_flush
             with m.If(fails & ~known.failed):
-                failure = Mux(failed_flush, outcome, step.outcome)
-                m.d.sync += [known.failed.eq(1), known.status.eq(failure)]
+                m.d.sync += [known.failed.eq(1), known.status.eq(status)]
 
             with m.If(self.tick):
                 m.d.sync += known.due.eq(1)

@@ -65,12 +65,12 @@ class RecordSignature(wiring.Signature):
 
 
 class DirectRecord(data.Struct):
-    """A dword, or two, to write on PCIe."""
+    """Two dwords to write on PCIe, or the dword 1."""
 
     #: byte address, a multiple of the length
     address: 64
     data: 64
-    #: two dwords
+    #: both dwords of `data`, not the dword 1
     wide: 1
 
 
@@ -213,6 +213,9 @@ class RecordWriter(wiring.Component):
             leaves = Signal()
             with m.If(self.direct.record.ready):
                 m.d.sync += own.eq(self.direct.record.payload)
+            # By itself: a choice of what to register would take a LUT for each bit.
+            with m.If(self.direct.record.ready & ~self.direct.record.payload.wide):
+                m.d.sync += own.data.eq(1)
             with m.If(leaves):
                 m.d.sync += [address_read.eq(0), data_read.eq(0), own.eq(0)]
 

@@ -78,7 +78,7 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "software has the channel after the other owner's turn",
             "hw/channel/grant.py",
-            "turn.eq(turn - 1)",
+            "turn.eq(turn + 1)",
             "turn.eq(turn)",
         ),
         Edit(

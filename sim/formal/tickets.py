@@ -451,7 +451,6 @@ class Tickets(Property):
                 ~offered
                 | (record.address == (table.word | Mux(record.wide, (self._oldest & mask) << 3, 0)))
             ),
-            Assert(~offered | record.wide | (record.data == 1)),
             # What is inside.
             Assert(~offered | self._here(self._work.ending).at_work),
             Assert(~offered | (completer == self._now)),

@@ -294,7 +294,7 @@ class World:
                 queue = RECORDS.index(record.address & ~0xFFFF)
                 assert record.address == RECORDS[queue] + 8 * (ticket % self.entries)
                 self.records[queue].append((ticket, status))
-            self.log.append(("write", record.address, record.data))
+            self.log.append(("write", record.address, record.data if record.wide else 1))
             self.writing = True
             for _ in range(self.rng.randrange(1, 10)):
                 _, _, offered = await ctx.tick().sample(records.record.valid)

@@ -39,8 +39,9 @@ def test_a_record_then_a_done_word(has_done, dropped):
                 assert not (valid and (hold or waits or done))
                 assert ctx.get(dut.takes) == (valid and ready)
                 if valid and ready:
-                    payload = offer.payload
-                    taken.append([ctx.get(payload[name]) for name in ("wide", "address", "data")])
+                    payload = ctx.get(offer.payload)
+                    data = payload.data if payload.wide else 1
+                    taken.append([payload.wide, payload.address, data])
                     waits = rng.randrange(1, 4)
                     # From then on somebody else may have the address.
                     later = ctx.get(offer.payload.wide)
