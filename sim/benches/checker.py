@@ -63,6 +63,8 @@ class TlpChecker:
         self._reads: dict[int, _Pending] = {}
         self._served: dict[tuple[int, int], _Pending] = {}
         self._planted: Counter[bytes] = Counter()
+        #: tags of reads of which the block has lost a completion
+        self._lost: set[int] = set()
 
     def plant(self, tlp: Tlp) -> None:
         """A TLP like this one is on its way to the device, and wrong on purpose."""
@@ -83,10 +85,17 @@ class TlpChecker:
         self._reads.clear()
         self._served.clear()
         self._planted.clear()
+        self._lost.clear()
 
     def abandon(self, tag: int) -> None:
         """The read with this tag will never be answered; the device may use the tag again."""
         del self._reads[tag]
+
+    def lose(self, tlp: Tlp) -> None:
+        """The block has lost this completion: what else comes for its read does not fit, until the
+        device uses the tag again."""
+        if self._reads.pop(tlp.tag, None):
+            self._lost.add(tlp.tag)
 
     def upstream(self, tlp: Tlp, *, bus_master: bool) -> None:
         """Judge a TLP of the device; `bus_master` says whether it may send requests."""
@@ -117,6 +126,8 @@ class TlpChecker:
                 return
         self._framing(tlp)
         if tlp.is_completion():
+            if tlp.tag in self._lost:
+                return
             rcb = 128 if self._function.pcie_cap.read_completion_boundary else 64
             self._completion(tlp, self._reads, tlp.tag, rcb)
             return
@@ -179,6 +190,7 @@ class TlpChecker:
             "2.2.6.4 relaxed ordering is not enabled",
             tlp,
         )
+        self._lost.discard(tlp.tag)
         self._reads[tlp.tag] = _Pending.of(tlp)
 
     def _completion(self, tlp: Tlp, table: dict, key, rcb: int) -> None:

@@ -66,17 +66,18 @@ def build(
     channels: int = 1,
     user: str = "pass",
     launch_queues: int = 0,
+    overcommit: bool = False,
     pcie: str = DEFAULT_ADAPTER.name,
     exercised: bool = False,
     netlist: bool = False,
 ) -> Path:
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
-    The core is `CONFIG` with so many channels each way, the user block of this name and so many
-    launch queues, for the PCIe block `pcie` of `hw.pcie.adapters.ADAPTERS` and its clock, or of
-    `SEAMS`; with `netlist`, what synthesis makes of it. If `exercised`, there is an exerciser
-    behind the adapter in its place (`sim.compile.exerciser`). `waves` lets it write waveforms, at
-    the cost of speed; see `sim.compile.waves`.
+    The core is `CONFIG` with so many channels each way, the user block of this name, so many launch
+    queues and `overcommit` or not, for the PCIe block `pcie` of `hw.pcie.adapters.ADAPTERS` and its
+    clock, or of `SEAMS`; with `netlist`, what synthesis makes of it. If `exercised`, there is an
+    exerciser behind the adapter in its place (`sim.compile.exerciser`). `waves` lets it write
+    waveforms, at the cost of speed; see `sim.compile.waves`.
     """
     home, verilator_version = find_verilator()
     found = find_compiler()
@@ -121,7 +122,12 @@ def build(
         run_tool([*found.command, *objects, *link, "-o", MODULE_NAME], at)
 
     config = dataclasses.replace(
-        CONFIG, h2c=channels, c2h=channels, user=find(user), launch_queues=launch_queues
+        CONFIG,
+        h2c=channels,
+        c2h=channels,
+        user=find(user),
+        launch_queues=launch_queues,
+        overcommit=overcommit,
     )
     if pcie in SEAMS:
         verilog, to_block = verilog_of(config, SEAMS[pcie]), ports_of_seam(SEAMS[pcie])

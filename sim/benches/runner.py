@@ -31,7 +31,8 @@ def discover(everywhere: bool = False) -> dict[str, str]:
     A module may say in `CHANNELS` for which builds its benches are: ``(1, 2)`` runs them on a core
     with one channel each way, and as ``module.function@2`` on one with two. So does `PCIE` with
     names of `hw.pcie.adapters.ADAPTERS`, as ``module.function@name``. In `USER` it may name another
-    user block than the default, and in `LAUNCH_QUEUES` say how many of these there are.
+    user block than the default, in `LAUNCH_QUEUES` say how many of these there are, and with
+    `OVERCOMMIT` that the core does so.
 
     A module with both `CHANNELS` and `PCIE` is for any block. It runs on these, without its long
     benches, or on none, if it takes long; `everywhere` has all of it on each block that there is a
@@ -74,6 +75,7 @@ def core_of(group: str) -> dict[str, Any]:
         "pcie": variant if variant in ADAPTERS else DEFAULT_ADAPTER.name,
         "user": getattr(benches, "USER", "pass"),
         "launch_queues": getattr(benches, "LAUNCH_QUEUES", 0),
+        "overcommit": getattr(benches, "OVERCOMMIT", False),
         "exercised": getattr(benches, "EXERCISED", False),
     }
 

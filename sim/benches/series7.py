@@ -34,10 +34,12 @@ from .messages import interrupt_message
 from .receive_buffer import ReceiveBuffer
 from .transmit_buffers import TransmitBuffers
 
-__all__ = ["BUS_MASTER_GRACE", "CLOCK_NS", "Series7Device"]
+__all__ = ["BUS_MASTER_GRACE", "CLOCK_NS", "PORT_LAG", "RX_CREDITS", "Series7Device"]
 
 #: Period of the user clock: 125 MHz.
 CLOCK_NS = 8
+#: `ReceiveBuffer.lag` by the contract of the receive port, over a link of one lane.
+PORT_LAG = SERIES7.port_lag(1_000_000 // CLOCK_NS)
 #: Receive credits of the block; those for completions are infinite.
 RX_CREDITS = {
     kind: PARAMETERS[f"VC0_TOTAL_CREDITS_{kind.upper()}"] for kind in ("ph", "pd", "nph", "npd")
@@ -194,7 +196,9 @@ class Series7Device(Device):
             self._configured = True
         elif tlp.is_completion():
             if tlp.requester_id == self.function.pcie_id:
-                self.received.put(tlp)
+                if not self.received.put(tlp):
+                    self.checker.lose(tlp)
+                    tlp.release_fc()
             else:
                 tlp.release_fc()
         elif (bar := self._bar_hit(tlp)) is not None:
@@ -330,6 +334,7 @@ class Series7Device(Device):
         beat = self.received.beat(self._np_ok())
         # What was not taken stays.
         pauses = not self._untaken and (self.hold_receive or self._stalls())
+        pauses = pauses and self.received.may_pause()
         self._offered = beat is not None and not pauses
         if beat is not None and pauses:
             self.pauses["in received"] += self.received.inside

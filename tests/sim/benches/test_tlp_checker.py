@@ -117,6 +117,17 @@ def test_tag_is_free_again_after_the_last_completion(checker):
     checker.upstream(read(), bus_master=True)
 
 
+def test_a_read_whose_completion_is_lost_is_not_judged(checker):
+    request = read(0x1010, 0x90)
+    checker.upstream(request, bus_master=True)
+    checker.lose(completion(request, 0, 12))
+    assert checker.outstanding_tags == set()
+    checker.downstream(completion(request, 12))
+    checker.upstream(request, bus_master=True)
+    with pytest.raises(TlpError, match="byte count"):
+        checker.downstream(completion(request, 12))
+
+
 #: Second completions of a 200-byte read from 0x1003, after a good first one up to 0x1040.
 BROKEN_COMPLETIONS = {
     "byte count": ({"byte_count": 100}, "139 bytes are due"),
