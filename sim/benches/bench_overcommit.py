@@ -43,8 +43,9 @@ async def _is_off(tb: TB) -> bool:
 
 
 async def _manner(tb: TB) -> None:
-    """Completions are many, and late, so that many are under way."""
+    """As many completions as may be are under way: they are small, and late."""
     await tb.configure(rcb=_BOUNDARY)
+    await tb.write(regs.EXTENSION, "reads", 0)
     tb.host.set_manner(Split.EVERY_RCB, (2000, 4000), (0, 0))
 
 
@@ -91,17 +92,17 @@ async def a_port_within_the_contract(tb: TB):
     await _manner(tb)
     for gap, stall in (((0, 0), 0.0), ((3, 3), 0.0), ((0, 3), 0.2)):
         tb.device.received.gap, tb.device.stall = gap, stall
-        assert await _copy(tb) > 1.7 * _ROOM
+        assert 1.7 * _ROOM < await _copy(tb) <= 2 * _ROOM
         assert not await _is_off(tb)
     tb.device.received.gap, tb.device.stall = (0, 0), 0.0
     # Now all that it hands on is as late as can be.
-    assert await _copy(tb, hold=_OVERFLOWS) > 1.7 * _ROOM
+    assert 1.7 * _ROOM < await _copy(tb, hold=_OVERFLOWS) <= 2 * _ROOM
     assert await _is_off(tb)
     assert await _copy(tb) <= _ROOM
     await tb.hot_reset()
     await _manner(tb)
     assert not await _is_off(tb)
-    assert await _copy(tb) > 1.7 * _ROOM
+    assert 1.7 * _ROOM < await _copy(tb) <= 2 * _ROOM
 
 
 @bench(us=1500)

@@ -26,9 +26,12 @@ PCIE = ()
 _BUILD = regs.EXTENSION["channels"]
 
 
-def build_values(user: type[UserBlock], *, clock_khz: int = CONFIG.clock_khz) -> dict[str, int]:
-    """Values of registers that depend on the build, not on the map: user block and clock."""
-    records = regs.Capability.FRAME_RECORDS if issubclass(user, FrameBlock) else 0
+def build_values(
+    user: type[UserBlock], *, clock_khz: int = CONFIG.clock_khz, overcommit: bool = False
+) -> dict[str, int]:
+    """Values of registers that depend on the build, not on the map."""
+    more = regs.Capability.FRAME_RECORDS if issubclass(user, FrameBlock) else 0
+    more |= regs.Capability.OVERCOMMIT if overcommit else 0
     ratio = regs.EXTENSION["user_ratio"].fields
     return {
         "channels": _BUILD.field("h2c").put(CONFIG.h2c)
@@ -41,7 +44,7 @@ def build_values(user: type[UserBlock], *, clock_khz: int = CONFIG.clock_khz) ->
         | regs.Capability.WRITEBACK
         | regs.Capability.PUSH
         | regs.Capability.CAPTURE
-        | records,
+        | more,
         "user_block": regs.four_characters(user.NAME),
         "user_ratio": sum(field.put(value) for value, field in zip(user.RATIO, ratio, strict=True)),
         "stream_window_lo": regs.STREAM_WINDOW & 0xFFFF_FFFF,

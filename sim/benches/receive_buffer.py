@@ -61,8 +61,7 @@ class ReceiveBuffer:
     lag : int or None
         Cycles that a TLP may wait for the port, as `hw.seam.Block.port_lag` says: the port keeps to
         the contract of `SERIES7`, whatever pauses are asked of it, over a link that does so, too.
-        None: it pauses as it is asked to. May be set while nothing is in here, and cleared at any
-        time.
+        None: it pauses as it is asked to. May be changed at any time.
     loses : bool
         A completion for which there is no room is lost; else it is an error. May be changed at any
         time.

@@ -17,7 +17,7 @@ from sim.compile.tools import ROOT, BuildError
 
 from . import bundle, execute, one
 from .draw import draw
-from .plan import CORES
+from .plan import EVERY_CORE
 from .report import Record
 from .worker import name_of
 
@@ -64,10 +64,10 @@ def _run(arguments: argparse.Namespace) -> int:
     return int(bool(record.failed) or not record.seeds)
 
 
-def _cores(arguments: argparse.Namespace) -> list[tuple[str, int, int]]:
+def _cores(arguments: argparse.Namespace) -> list[tuple[str, int, str, bool]]:
     """Those that the campaign's seeds need: any, if they are not counted."""
     if arguments.seeds is None:
-        return list(dict.fromkeys(CORES))
+        return list(EVERY_CORE)
     first = arguments.seed * execute.SEEDS
     plans = (draw(seed, arguments.episodes) for seed in range(first, first + arguments.seeds))
     return sorted({plan.machine.core for plan in plans})
@@ -91,7 +91,8 @@ def _replay(arguments: argparse.Namespace) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "models").mkdir(parents=True)
     waves = not arguments.no_waves
-    model = build(waves, channels=machine.channels, user=machine.user, pcie=machine.pcie)
+    user, channels, pcie, overcommit = machine.core
+    model = build(waves, channels=channels, user=user, pcie=pcie, overcommit=overcommit)
     if waves:
         layout.copy(model, folder)
     (folder / "models" / machine.model).symlink_to(model)

@@ -20,20 +20,21 @@ __all__ = ["make"]
 _SOURCES = ("hw", "host/peerdma", "sim", "tools")
 
 
-def _content(cores: Iterable[tuple[str, int, str]]) -> Iterator[tuple[str, Path]]:
+def _content(cores: Iterable[tuple[str, int, str, bool]]) -> Iterator[tuple[str, Path]]:
     """Name in the archive and file, in an order that is always the same."""
     # pytest, of which cocotb makes use, takes the next one above, and its path of modules.
     yield "pyproject.toml", ROOT / "pyproject.toml"
     for folder in _SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield str(path.relative_to(ROOT)), path
-    for user, channels, pcie in cores:
-        model = build(channels=channels, user=user, pcie=pcie)
-        yield f"models/{model_name(user, channels, pcie)}/{MODULE_NAME}", model / MODULE_NAME
+    for core in cores:
+        user, channels, pcie, overcommit = core
+        model = build(channels=channels, user=user, pcie=pcie, overcommit=overcommit)
+        yield f"models/{model_name(*core)}/{MODULE_NAME}", model / MODULE_NAME
 
 
-def make(cores: Iterable[tuple[str, int, str]]) -> bytes:
-    """A compressed archive with these cores of `plan.CORES`; the same content is the same bytes.
+def make(cores: Iterable[tuple[str, int, str, bool]]) -> bytes:
+    """A compressed archive with these of `plan.EVERY_CORE`; the same content is the same bytes.
 
     Raises
     ------

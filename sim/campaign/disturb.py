@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Episodes that something ends: aborts, resets, a lost link, Bus Master Enable taken away."""
+"""Episodes that something ends, or may end.
+
+Aborts, resets, a lost link, Bus Master Enable taken away, a port that pauses for too long.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ from cocotb.task import Task
 from cocotb.triggers import Timer
 
 from peerdma import regs
+from peerdma.regs import Status
 from sim.benches.channel import CONTROL_STOP
+from sim.benches.tb import TIMEOUT_US
 
 from .faults import arrival, release_pair, stop
-from .job import Job
-from .plan import Engine, Episode
+from .job import RUN_US, Job
+from .plan import Disturbance, Engine, Episode
 from .rig import Rig
+from .table import LATE_PORT
 
 __all__ = ["play"]
 
@@ -21,6 +27,8 @@ __all__ = ["play"]
 _SOFT_RESET_US = 100
 #: How long the link stays down, at most.
 _DOWN_US = 100
+#: When one read has failed since its completions were lost, in which time all others have.
+_ALL_FAIL_US = 3 * TIMEOUT_US
 
 
 async def play(rig: Rig, episode: Episode, jobs: dict[Engine, Job], beside: list[Task]) -> None:
@@ -40,16 +48,19 @@ async def play(rig: Rig, episode: Episode, jobs: dict[Engine, Job], beside: list
         await _abort(rig, episode, jobs)
     elif disturbance.kind == "bus master off":
         await _bus_master_off(rig, list(jobs.values()))
+    elif disturbance.kind == LATE_PORT:
+        await _late_port(rig, disturbance, list(jobs.values()))
     else:
         await _reset(rig, disturbance.kind, list(jobs.values()), beside)
     for job in jobs.values():
         if job.moment:
+            ended = job.finished and disturbance.kind != LATE_PORT
             rig.seen.sample(
                 "disturbance",
                 kind=disturbance.kind,
                 way=job.way,
                 contents=job.run.contents,
-                moment="after" if job.finished else job.moment,
+                moment="after" if ended else job.moment,
                 list=job.listed,
             )
     for number, pair in enumerate(rig.pairs):
@@ -111,6 +122,44 @@ async def _bus_master_off(rig: Rig, jobs: list[Job]) -> None:
     most = tags.get(await rig.read(regs.EXTENSION, "channels"))
     assert rig.device.timeouts <= most, f"{rig.device.timeouts} timeouts, of {most} tags"
     rig.timeouts = rig.device.timeouts
+
+
+async def _late_port(rig: Rig, disturbance: Disturbance, jobs: list[Job]) -> None:
+    """The port pauses for too long. What the block has no room for then is lost, if more was asked
+    for than it has room for; and a run ends well, or says that it has lost something."""
+    received = rig.device.received
+    for job in jobs:
+        job.note_moment()
+    received.lag, received.loses = None, rig.overcommits
+    rig.device.hold_receive = True
+    await Timer(disturbance.pause_ns, "ns")
+    rig.device.hold_receive = False
+    stuck = await _all_end(rig, jobs)
+    for job in jobs:
+        if job in stuck:
+            continue
+        await job.wait()
+        if received.lost and rig.events[job.channel] & Status.errors():
+            await job.expect_lost()
+        else:
+            await job.expect_good("")
+    await stop(rig, stuck)
+
+
+async def _all_end(rig: Rig, jobs: list[Job]) -> list[Job]:
+    """Wait until no job is busy, but for those that wait for bytes, or room, of one that failed."""
+    end = rig.now_ns() + RUN_US * 1000
+    failed = False
+    while True:
+        states = {job: Status(await job.channel.read("status")) for job in jobs}
+        busy = [job for job, state in states.items() if state & Status.BUSY]
+        if not failed and any(state & Status.errors() for state in states.values()):
+            failed = True
+            end = min(end, rig.now_ns() + _ALL_FAIL_US * 1000)
+        if not busy or rig.now_ns() > end:
+            # Those that wait for nobody come to their ends.
+            return [job for job in busy if failed and job.run.contents != "ram"]
+        await Timer(1, "us")
 
 
 async def _reset(rig: Rig, kind: str, jobs: list[Job], beside: list[Task]) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from peerdma import regs
+from sim.benches.series7 import CLOCK_NS, PORT_LAG
 
 from .plan import (
     CORES,
     EMPTYING,
+    OVERCOMMITTED,
     Disturbance,
     Engine,
     Episode,
@@ -27,7 +29,7 @@ from .plan import (
     Run,
     Surroundings,
 )
-from .table import DISTURBANCES, FAULTS, MEMORIES, READ_FAULTS
+from .table import DISTURBANCES, FAULTS, LATE_PORT, MEMORIES, READ_FAULTS
 
 __all__ = ["draw"]
 
@@ -35,6 +37,13 @@ __all__ = ["draw"]
 _LEFT_OVER = 3000
 #: Bytes of an episode in one direction of one channel, at most.
 _BYTES = 14_000
+#: What any core can be disturbed by.
+_USUAL = tuple(kind for kind in DISTURBANCES if kind != LATE_PORT)
+#: Bytes that are read while a port is late, at least.
+_MANY = 4000
+#: Nanoseconds for which a port pauses that is later than agreed: in which less comes than there is
+#: room for, or perhaps more.
+_LATE_NS = ((PORT_LAG * CLOCK_NS, 2 * PORT_LAG * CLOCK_NS), (6500, 16_000))
 _SIZES = {
     (0, 0): 1,
     (1, 1): 2,
@@ -51,7 +60,7 @@ _SIZES = {
 
 
 def draw(seed: int, episodes: int) -> Plan:
-    """The plan of a seed that is to have so many episodes, or one more."""
+    """The plan of a seed that is to have so many episodes, or up to two more."""
     rng = random.Random(f"plan {seed}")
     user, channels, pcie = rng.choice(CORES)
     machine = Machine(
@@ -67,6 +76,9 @@ def draw(seed: int, episodes: int) -> Plan:
         ack_ns=rng.choice((0, 400, 1000, 2000)),
         buffer_lag=rng.choice((0, 0, rng.randint(1, 8))),
     )
+    # By itself, so that it changes no other seed.
+    if machine.core[:3] == OVERCOMMITTED and random.Random(f"overcommit {seed}").random() < 0.5:
+        machine = replace(machine, overcommit=True, lanes=1)
     drawer = _Drawer(rng, machine)
     found: list[Episode] = []
     while len(found) < episodes:
@@ -84,14 +96,21 @@ class _Drawer:
         self._passes = machine.user == "pass"
 
     def draw(self) -> list[Episode]:
-        """A good episode; or one that is disturbed or has an error, and a good one behind it."""
+        """A good episode; or one that is disturbed or has an error, and a good one behind it.
+
+        Of a core with overcommit also one in which the port is late.
+        """
         rng = self._rng
+        if self._machine.overcommit and rng.random() < 0.35:
+            # A core that was reset overcommits.
+            resets = [self._disturbed(("hot reset", "link loss"))] if rng.random() < 0.6 else []
+            return [*resets, self._late(), self._good(short=True)]
         turn = rng.random()
         if turn < 0.4:
             return [self._good()]
         if turn < 0.7:
             return [self._faulty(), self._good(short=True)]
-        return [self._disturbed(), self._good(short=True)]
+        return [self._disturbed((*_USUAL, "abort", "abort")), self._good(short=True)]
 
     def _surroundings(self) -> Surroundings:
         rng = self._rng
@@ -108,6 +127,7 @@ class _Drawer:
             idle=rng.choice(((0, 0), (0, 0), (1, 1), (0, 6))),
             in_flight=rng.choice((8, 8, 8, 0, 2)),
             interrupts=rng.choice(("intx", "msi", "msix", "msix")),
+            port_lag=rng.choice((PORT_LAG // 4, PORT_LAG)) if self._machine.overcommit else 0,
         )
 
     def _episode(
@@ -358,14 +378,14 @@ class _Drawer:
         """The same run, but software polls: what comes is not known."""
         return replace(run, notice="status", credits=False)
 
-    def _disturbed(self) -> Episode:
+    def _disturbed(self, kinds: Sequence[str]) -> Episode:
         rng = self._rng
         engines = self._engines(1, stay=False)
         engines = [
             replace(engine, runs=tuple(self._quiet(run) for run in engine.runs))
             for engine in engines
         ]
-        kind = rng.choice((*DISTURBANCES, "abort", "abort"))
+        kind = rng.choice(kinds)
         victims: tuple[tuple[bool, int], ...] = ()
         if kind == "abort":
             number = rng.choice(engines).number
@@ -376,3 +396,32 @@ class _Drawer:
             self._left = [0] * self._machine.channels
         delay = rng.choice((rng.randrange(1500), rng.randrange(6000), rng.randrange(25_000)))
         return self._episode(engines, Disturbance(kind, delay, victims))
+
+    def _late(self) -> Episode:
+        """The port is late, and nothing else holds it up; many completions are under way."""
+        rng = self._rng
+        engines: list[Engine] = []
+        while sum(piece.size for piece in _read_of(engines)) < _MANY:
+            engines = self._engines(1, stay=False)
+        engines = [
+            replace(engine, runs=(replace(self._quiet(engine.runs[0]), delay_ns=0),))
+            for engine in engines
+        ]
+        self._settle(engines, range(self._machine.channels))
+        pause = rng.randint(*rng.choice(_LATE_NS))
+        episode = self._episode(engines, Disturbance(LATE_PORT, rng.randrange(5000), (), pause))
+        surroundings = replace(
+            episode.surroundings,
+            rcb=64,
+            split=rng.choice(("EVERY_RCB", "RANDOM")),
+            latency_ns=rng.choice(((0, 3000), (1000, 3000))),
+            in_flight=rng.choice((8, 0)),
+        )
+        return replace(episode, surroundings=surroundings, hold="")
+
+
+def _read_of(engines: Sequence[Engine]) -> Iterator[Piece]:
+    """What H2C reads."""
+    for engine in engines:
+        if not engine.c2h:
+            yield from engine.runs[0].pieces

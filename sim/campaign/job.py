@@ -20,10 +20,17 @@ from .rig import ALL_EVENTS, ENDED, Rig
 from .scoreboard import FramePair, Span, check_either
 from .table import GROUPS
 
-__all__ = ["Job"]
+__all__ = ["RUN_US", "Job"]
 
 POLL = regs.CHANNEL["control"].field("pollmode_wb_enable").mask
 WRITEBACK_ERROR = 1 << 31
+#: Errors of reads whose completions do not come, or do not fit.
+_READ_ERRORS = (
+    Status.DESC_UNSUPPORTED
+    | Status.DESC_UNEXPECTED
+    | Status.READ_UNSUPPORTED
+    | Status.READ_UNEXPECTED
+)
 #: Bound of one run, in simulated microseconds, whatever it is.
 RUN_US = 900
 #: How long data may be on its way to a GPU when the host hears that it was sent.
@@ -383,13 +390,24 @@ class Job:
                 self._check_perhaps(number)
             else:
                 self._check_untouched(number)
+        self._check_failed_word(count)
+        return count
+
+    def _check_failed_word(self, count: int) -> None:
+        """What was written back is an error, with what was done and the one that failed."""
         if self._word:
-            # The count that was written back is what was done, or less if it failed in between.
             written = int.from_bytes(self._word.data, "little")
             assert written == WRITEBACK_ERROR | count + 1, (
-                f"{channel!r} wrote {written:#x} back, no error with {count + 1}: {self.run}"
+                f"{self.channel!r} wrote {written:#x} back, no error with {count + 1}: {self.run}"
             )
-        return count
+
+    async def expect_lost(self) -> None:
+        """The block has lost completions of its reads, of which any may be the one it ended by."""
+        count = await self.close()
+        found = self.rig.events[self.channel] & Status.errors()
+        assert found and not found & ~_READ_ERRORS, self._story()
+        await self.settle(count)
+        self._check_failed_word(count)
 
     # Coverage -------------------------------------------------------------------------------
 

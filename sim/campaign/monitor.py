@@ -59,7 +59,11 @@ class Monitor:
         self._episode: Episode | None = None
         self._together = 0
         rig.device.on_tlp.append(self._listen)
-        rig.on_reset.append(self._reads.clear)
+        rig.on_reset.append(self.forget)
+
+    def forget(self) -> None:
+        """What was asked for before is lost."""
+        self._reads.clear()
 
     def begin(self, episode: Episode) -> None:
         """The next TLPs are those of this episode."""

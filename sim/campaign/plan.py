@@ -11,6 +11,8 @@ from dataclasses import dataclass
 __all__ = [
     "CORES",
     "EMPTYING",
+    "EVERY_CORE",
+    "OVERCOMMITTED",
     "Disturbance",
     "Engine",
     "Episode",
@@ -38,11 +40,15 @@ CORES = (
 )
 #: Disturbances that empty all pairs.
 EMPTYING = ("soft reset", "hot reset", "link loss")
+#: Half of the seeds with this core have one with overcommit.
+OVERCOMMITTED = ("pass", 1, "series7")
+#: All that are compiled: those of `CORES`, and whether they overcommit.
+EVERY_CORE = (*((*core, False) for core in dict.fromkeys(CORES)), (*OVERCOMMITTED, True))
 
 
-def model_name(user: str, channels: int, pcie: str) -> str:
-    """Name of the compiled core of `CORES`."""
-    return f"{user}{channels}-{pcie}"
+def model_name(user: str, channels: int, pcie: str, overcommit: bool) -> str:
+    """Name of the compiled core of `EVERY_CORE`."""
+    return f"{user}{channels}-{pcie}" + "-overcommit" * overcommit
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,8 @@ class Machine:
     #: from a TLP sent to its buffer free again, and cycles by which that shows late
     ack_ns: int
     buffer_lag: int
+    #: the core does so; then the link has one lane
+    overcommit: bool = False
 
     @property
     def model(self) -> str:
@@ -73,9 +81,9 @@ class Machine:
         return model_name(*self.core)
 
     @property
-    def core(self) -> tuple[str, int, str]:
-        """That core, of `CORES`."""
-        return self.user, self.channels, self.pcie
+    def core(self) -> tuple[str, int, str, bool]:
+        """That core, of `EVERY_CORE`."""
+        return self.user, self.channels, self.pcie, self.overcommit
 
     @property
     def block(self) -> str:
@@ -112,6 +120,8 @@ class Surroundings:
     #: `in_flight` of the register `reads`
     in_flight: int
     interrupts: str
+    #: cycles that what comes over the link may wait for the port, if the core overcommits
+    port_lag: int = 0
 
 
 @dataclass(frozen=True)
@@ -183,12 +193,13 @@ class Engine:
 class Disturbance:
     """Something that ends what is under way, so long after the episode began.
 
-    An abort hits the engines of one pair only, or one of them.
+    An abort hits the engines of one pair only, or one of them. A late port pauses for `pause_ns`.
     """
 
     kind: str
     delay_ns: int
     victims: tuple[tuple[bool, int], ...] = ()
+    pause_ns: int = 0
 
 
 @dataclass(frozen=True)

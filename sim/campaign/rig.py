@@ -21,6 +21,7 @@ from peerdma.testing import pattern
 from peerdma.trace.capture import Writer
 from sim.benches.channel import Channel
 from sim.benches.memory import GUARD, Buffer
+from sim.benches.series7 import PORT_LAG
 from sim.benches.tb import TB
 
 from .coverage import Coverage
@@ -74,6 +75,10 @@ class Rig(TB):
             buffers = self.device.buffers
             buffers.count, buffers.ack_ns = machine.buffers, machine.ack_ns
             buffers.lag = machine.buffer_lag
+        #: the core may have more under way than there is room for
+        self.overcommits = machine.overcommit
+        if self.overcommits:
+            self.device.received.lag = PORT_LAG
         self.scope, self.ram = Scope(), CardRam()
         pair = FramePair if machine.user == "pattern" else Pair
         self.pairs = [pair() for _ in range(machine.channels)]
@@ -144,6 +149,8 @@ class Rig(TB):
     async def hot_reset(self, *, down_us: float = 0) -> None:
         """As `TB.hot_reset`. Access is shut, and nothing holds the PCIe block up."""
         await super().hot_reset(down_us=down_us)
+        if self.machine.overcommit:
+            self.device.received.lag = PORT_LAG
         self.lost.clear()
         for forget in self.on_reset:
             forget()

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import cocotb
 from cocotb.triggers import Timer
+from cocotbext.pcie.core.tlp import Tlp
 
+from hw.seam import FIVE_BIT_TAGS
 from peerdma import regs
+from peerdma.regs import Capability
 from peerdma.trace.capture import Writer
 from sim.benches.channel import CONTROL_STOP, Channel
 from sim.benches.host import Split
+from sim.benches.series7 import PORT_LAG
 from sim.benches.tb import CAPTURE, TLP_LOG
 
 from . import disturb, faults
@@ -24,6 +28,7 @@ from .one import SEEN
 from .plan import EMPTYING, Engine, Episode, Piece, Run
 from .rig import Rig
 from .scoreboard import FramePair, Pair
+from .table import LATE_PORT
 from .traffic import hold, make_accesses
 
 __all__ = ["campaign"]
@@ -168,6 +173,8 @@ class _Session:
         rig.device.stall = around.stall
         if rig.machine.ours:
             rig.device.received.gap = around.idle
+        if rig.overcommits:
+            rig.device.received.lag = around.port_lag
         await rig.write(regs.EXTENSION, "reads", around.in_flight)
         rig.interrupts.clear()
         rig.calm = not episode.disturbance
@@ -216,7 +223,8 @@ class _Session:
             await self._check_interrupts(episode)
             self._monitor.end_good(episode)
         if rig.machine.ours:
-            self._check_block()
+            lost = await self._watch_port(episode) if rig.machine.overcommit else []
+            self._check_block(lost)
         rig.unexpected = rig.timeouts = 0
         kind = episode.disturbance.kind if episode.disturbance else ""
         for number, pair in enumerate(rig.pairs):
@@ -229,13 +237,53 @@ class _Session:
             # A reset switches them off.
             await rig.start_sources()
 
-    def _check_block(self) -> None:
-        """The core has reported all errors to the block, and no others."""
+    async def _watch_port(self, episode: Episode) -> list[Tlp]:
+        """The core overcommits, or does so no more, as it has to; and what the port may do then.
+
+        Returns the completions that were lost, none of which may still come.
+        """
+        rig, received = self._rig, self._rig.device.received
+        around, kind = episode.surroundings, episode.disturbance and episode.disturbance.kind
+        on = Capability.OVERCOMMIT_OFF not in Capability(
+            await rig.read(regs.EXTENSION, "capabilities")
+        )
+        port = "lost completions" if received.lost else "late" if kind == LATE_PORT else "not late"
+        if kind in ("hot reset", "link loss"):
+            assert on, "overcommit is off after a reset of the link"
+        elif not rig.overcommits:
+            assert not on, "overcommit is on again"
+        elif received.lost or rig.device.timeouts:
+            assert not on, "overcommit is on, though a read was lost"
+        elif kind != LATE_PORT and episode.hold != "receive" and not around.stall:
+            assert on, "overcommit is off, but the port never was late"
+        before, after = ("on" if each else "off" for each in (rig.overcommits, on))
+        rig.seen.sample("overcommit", before=before, port=port, after=after)
+        lost, received.lost = received.lost, []
+        if lost:
+            await self._quarantine()
+            self._monitor.forget()
+        rig.overcommits = on
+        received.lag, received.loses = PORT_LAG if on else None, False
+        return lost
+
+    def _check_block(self, lost: list[Tlp]) -> None:
+        """The core has reported all errors to the block, and no others.
+
+        A read of which a completion was `lost` has ended by either; and what nobody had asked for
+        may be lost, too.
+        """
         rig, device = self._rig, self._rig.device
         for kind, count in device.pauses.items():
             if count:
                 rig.seen.sample("pause", kind=kind)
         device.pauses.clear()
+        if lost:
+            reported = device.unexpected or device.timeouts
+            assert reported or all(tlp.tag >= FIVE_BIT_TAGS for tlp in lost), (
+                f"{len(lost)} completions were lost, and no error was reported"
+            )
+            device.unexpected = device.timeouts = 0
+            return
         assert device.unexpected == rig.unexpected, (
             f"{device.unexpected} unexpected completions, {rig.unexpected} were sent"
         )
@@ -265,10 +313,13 @@ class _Session:
             await channel.write("control", CONTROL_STOP)
         for completer in rig.completers:
             await completer.release_withheld()
-        for _ in range(_QUARANTINE_US // 20):
-            if not await rig.read(regs.EXTENSION, "quarantined"):
-                break
-            await Timer(20, "us")
-        else:
-            raise AssertionError(f"tags are in quarantine after {_QUARANTINE_US} us")
+        await self._quarantine()
         await rig.finish()
+
+    async def _quarantine(self) -> None:
+        """Wait until no tag is in quarantine."""
+        for _ in range(_QUARANTINE_US // 20):
+            if not await self._rig.read(regs.EXTENSION, "quarantined"):
+                return
+            await Timer(20, "us")
+        raise AssertionError(f"tags are in quarantine after {_QUARANTINE_US} us")

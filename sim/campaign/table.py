@@ -7,7 +7,7 @@ from sim.benches.pauses import PAUSES
 
 from .coverage import Exclusion, Group
 
-__all__ = ["BLOCKS", "GROUPS", "LACKING_NUISANCES"]
+__all__ = ["BLOCKS", "GROUPS", "LACKING_NUISANCES", "LATE_PORT"]
 
 WAYS = ("h2c", "c2h")
 MEMORIES = ("low", "high", "gpu")
@@ -30,7 +30,9 @@ READ_FAULTS = (
     "too long",
 )
 FAULTS = (*READ_FAULTS, "magic", "spoilt push", "decode")
-DISTURBANCES = ("abort", "soft reset", "hot reset", "link loss", "bus master off")
+#: The receive port in front of a core with overcommit pauses for longer than its contract allows.
+LATE_PORT = "late port"
+DISTURBANCES = ("abort", "soft reset", "hot reset", "link loss", "bus master off", LATE_PORT)
 #: What a core is connected to: a PCIe block behind its adapter, or the model at the seam.
 BLOCKS = ("series7", "seam", "ultrascale", "ultrascale_plus")
 #: Nuisances that cocotbext-pcie's models of PCIe blocks do not pass on to a core.
@@ -42,6 +44,7 @@ PUSHED = ("0", "1", "2", "3", "4")
 _NO_SECOND = Exclusion(
     "a core with one channel each way has no second one", {"channels": ("1",), "number": ("1",)}
 )
+_NO_CONTRACT = "only a core of 64 bits behind the 7-series block overcommits here"
 _NO_DATA = "a descriptor of length 0 moves nothing"
 
 GROUPS = (
@@ -62,6 +65,10 @@ GROUPS = (
             ("width", "after"),
             ("block", "way", "target"),
             ("block", "after"),
+        ),
+        (
+            Exclusion(_NO_CONTRACT, {"after": (LATE_PORT,), "width": ("128", "256")}),
+            Exclusion(_NO_CONTRACT, {"after": (LATE_PORT,), "block": BLOCKS[1:]}),
         ),
     ),
     # One sample for each descriptor of a run that ended well.
@@ -271,6 +278,12 @@ GROUPS = (
             "list": ("fetched", "pushed", "both"),
         },
         (("kind", "way", "contents"), ("kind", "moment"), ("kind", "list")),
+        (
+            Exclusion(
+                "what a late port has not ended is sampled as it was then",
+                {"kind": (LATE_PORT,), "moment": ("after",)},
+            ),
+        ),
     ),
     # One for each copy through a pair, and of frames, directly after something went wrong there:
     # nothing of before is in it.
@@ -278,6 +291,36 @@ GROUPS = (
         "clean",
         {"after": (*FAULTS, *DISTURBANCES), "user": ("pass", "pattern")},
         (("after", "user"),),
+        (
+            Exclusion(
+                "a core with a source does not overcommit here",
+                {"after": (LATE_PORT,), "user": ("pattern",)},
+            ),
+        ),
+    ),
+    # One for each episode of a core with overcommit: whether that is on when it begins and when it
+    # ends, and what the receive port did.
+    Group(
+        "overcommit",
+        {
+            "before": ("on", "off"),
+            "port": ("not late", "late", "lost completions"),
+            "after": ("on", "off"),
+        },
+        (("before", "port", "after"),),
+        (
+            Exclusion(
+                "without overcommit there is room for all",
+                {"before": ("off",), "port": ("lost completions",)},
+            ),
+            Exclusion(
+                "a lost read turns it off", {"port": ("lost completions",), "after": ("on",)}
+            ),
+            Exclusion(
+                "only a reset of the link turns it on again",
+                {"before": ("off",), "port": ("late",), "after": ("on",)},
+            ),
+        ),
     ),
     # One for each that happened in an episode.
     Group("pause", {"kind": PAUSES}, (("kind",),)),

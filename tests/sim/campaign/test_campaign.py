@@ -27,6 +27,7 @@ from hw.pcie.adapters import ADAPTERS
 from peerdma import regs
 from peerdma.testing import pattern
 from sim.benches.model import SEAMS
+from sim.benches.series7 import CLOCK_NS, PORT_LAG
 from sim.campaign import __main__ as command
 from sim.campaign import draw as drawing
 from sim.campaign import session
@@ -35,10 +36,10 @@ from sim.campaign.draw import draw
 from sim.campaign.execute import SEEDS, Campaign, NoWorkers, cluster, run
 from sim.campaign.faults import release_pair
 from sim.campaign.monitor import Read
-from sim.campaign.plan import CORES, Plan
+from sim.campaign.plan import EVERY_CORE, Plan
 from sim.campaign.report import Record
 from sim.campaign.scoreboard import CardRam, FramePair, Pair, Scope, check_either
-from sim.campaign.table import BLOCKS, GROUPS
+from sim.campaign.table import BLOCKS, GROUPS, LATE_PORT
 from sim.compile.tools import ROOT
 from sim.copies import Edit, environment, private_copy
 from sim.mutants import MUTANTS
@@ -85,7 +86,7 @@ def number_for(core: tuple[str, int, str], seeds: int = 1) -> int:
 
     def has(number: int) -> bool:
         at = number * SEEDS
-        return all(draw(seed, 1).machine.core == core for seed in range(at, at + seeds))
+        return all(draw(seed, 1).machine.core == (*core, False) for seed in range(at, at + seeds))
 
     return next(number for number in itertools.count(first) if has(number))
 
@@ -153,7 +154,12 @@ def test_bugs_are_found(mutant, kind, tmp_path, monkeypatch):
     edit = Edit("one core", "sim/campaign/plan.py", behind, f"CORES = {one}\n{behind}")
     edit.apply(checkout)
     monkeypatch.setattr(drawing, "CORES", one)
-    number = next(n for n in range(2000) if suits(draw(n * SEEDS, 4), kind))
+    number = next(
+        n
+        for n in range(2000)
+        if suits(draw(n * SEEDS, 4), kind)
+        and not any(draw(n * SEEDS + seed, 4).machine.overcommit for seed in range(3))
+    )
     arguments = ("--seed", str(number), "--seeds", "3", "--episodes", "4", "--seconds", str(LIMIT))
     done = campaign(
         checkout, "run", *arguments, "--cores", "1", "--output", str(tmp_path / "record.json")
@@ -169,19 +175,36 @@ def test_bugs_are_found(mutant, kind, tmp_path, monkeypatch):
 def test_each_core_of_a_seed_can_be_made():
     """What a plan says of its machine is what is compiled for it."""
     drawn = {machine.core: machine for machine in (draw(seed, 1).machine for seed in range(200))}
-    assert set(drawn) == set(CORES)
-    for (_, _, pcie), machine in drawn.items():
+    assert set(drawn) == set(EVERY_CORE)
+    for (_, _, pcie, overcommit), machine in drawn.items():
         block = SEAMS[pcie] if pcie in SEAMS else ADAPTERS[pcie].block
         assert machine.width == block.width
         assert machine.ours == (pcie in SEAMS or pcie == DEFAULT_ADAPTER.name)
         assert machine.block in BLOCKS
+        # The contract of the receive port is that of one lane.
+        assert machine.lanes == 1 or not overcommit
+
+
+def test_ports_are_late_once_in_an_episode_and_only_of_a_core_with_overcommit():
+    plans = [draw(seed, 20) for seed in range(100)]
+    late = 0
+    for plan in plans:
+        for episode in plan.episodes:
+            disturbance, around = episode.disturbance, episode.surroundings
+            assert (1 < around.port_lag <= PORT_LAG) is plan.machine.overcommit
+            if disturbance and disturbance.kind == LATE_PORT:
+                late += 1
+                assert plan.machine.overcommit
+                assert disturbance.pause_ns >= PORT_LAG * CLOCK_NS
+                assert not episode.hold
+    assert late
 
 
 def test_plans_are_possible_and_repeat():
     for seed in range(60):
         plan = draw(seed, 28)
         assert plan == draw(seed, 28)
-        assert len(plan.episodes) in (28, 29)
+        assert 28 <= len(plan.episodes) <= 29 + plan.machine.overcommit
         for episode in plan.episodes:
             runs = [run for engine in episode.engines for run in engine.runs]
             assert sum(run.fault is not None for run in runs) <= 1
