@@ -39,11 +39,11 @@ _LEFT_OVER = 3000
 _BYTES = 14_000
 #: What any core can be disturbed by.
 _USUAL = tuple(kind for kind in DISTURBANCES if kind != LATE_PORT)
-#: Bytes that are read while a port is late, at least.
+#: Bytes of a piece that takes more completions than there is room for.
 _MANY = 4000
 #: Nanoseconds for which a port pauses that is later than agreed: in which less comes than there is
 #: room for, or perhaps more.
-_LATE_NS = ((PORT_LAG * CLOCK_NS, 2 * PORT_LAG * CLOCK_NS), (6500, 16_000))
+_LATE_NS = ((PORT_LAG * CLOCK_NS, 2 * PORT_LAG * CLOCK_NS), *2 * ((7000, 16_000),))
 _SIZES = {
     (0, 0): 1,
     (1, 1): 2,
@@ -60,7 +60,7 @@ _SIZES = {
 
 
 def draw(seed: int, episodes: int) -> Plan:
-    """The plan of a seed that is to have so many episodes, or up to two more."""
+    """The plan of a seed that is to have so many episodes, or up to three more."""
     rng = random.Random(f"plan {seed}")
     user, channels, pcie = rng.choice(CORES)
     machine = Machine(
@@ -78,7 +78,8 @@ def draw(seed: int, episodes: int) -> Plan:
     )
     # By itself, so that it changes no other seed.
     if machine.core[:3] == OVERCOMMITTED and random.Random(f"overcommit {seed}").random() < 0.5:
-        machine = replace(machine, overcommit=True, lanes=1)
+        credits = max(machine.nonposted, 8)
+        machine = replace(machine, overcommit=True, lanes=1, nonposted=credits)
     drawer = _Drawer(rng, machine)
     found: list[Episode] = []
     while len(found) < episodes:
@@ -98,13 +99,14 @@ class _Drawer:
     def draw(self) -> list[Episode]:
         """A good episode; or one that is disturbed or has an error, and a good one behind it.
 
-        Of a core with overcommit also one in which the port is late.
+        Of a core with overcommit also one or two in which the port is late.
         """
         rng = self._rng
         if self._machine.overcommit and rng.random() < 0.35:
-            # A core that was reset overcommits.
+            # A core that was reset overcommits, and does so no more when the port is late again.
             resets = [self._disturbed(("hot reset", "link loss"))] if rng.random() < 0.6 else []
-            return [*resets, self._late(), self._good(short=True)]
+            late = [self._late() for _ in range(rng.randint(1, 2))]
+            return [*resets, *late, self._good(short=True)]
         turn = rng.random()
         if turn < 0.4:
             return [self._good()]
@@ -401,7 +403,7 @@ class _Drawer:
         """The port is late, and nothing else holds it up; many completions are under way."""
         rng = self._rng
         engines: list[Engine] = []
-        while sum(piece.size for piece in _read_of(engines)) < _MANY:
+        while not any(piece.size >= _MANY for piece in _read_from_host(engines)):
             engines = self._engines(1, stay=False)
         engines = [
             replace(engine, runs=(replace(self._quiet(engine.runs[0]), delay_ns=0),))
@@ -409,19 +411,21 @@ class _Drawer:
         ]
         self._settle(engines, range(self._machine.channels))
         pause = rng.randint(*rng.choice(_LATE_NS))
-        episode = self._episode(engines, Disturbance(LATE_PORT, rng.randrange(5000), (), pause))
+        episode = self._episode(engines, Disturbance(LATE_PORT, rng.randrange(4000), (), pause))
         surroundings = replace(
             episode.surroundings,
+            mrrs=rng.choice((512, 4096)),
             rcb=64,
-            split=rng.choice(("EVERY_RCB", "RANDOM")),
-            latency_ns=rng.choice(((0, 3000), (1000, 3000))),
+            split=rng.choice(("EVERY_RCB", "EVERY_RCB", "RANDOM")),
+            latency_ns=(1000, 3000),
+            gap_ns=(0, 0),
             in_flight=rng.choice((8, 0)),
         )
         return replace(episode, surroundings=surroundings, hold="")
 
 
-def _read_of(engines: Sequence[Engine]) -> Iterator[Piece]:
-    """What H2C reads."""
+def _read_from_host(engines: Sequence[Engine]) -> Iterator[Piece]:
+    """What H2C reads, but for what is a GPU's, which splits less."""
     for engine in engines:
         if not engine.c2h:
-            yield from engine.runs[0].pieces
+            yield from (piece for piece in engine.runs[0].pieces if piece.memory != "gpu")
