@@ -13,7 +13,7 @@ from peerdma import regs
 from .memory import Buffer, Transfer
 from .tb import TB
 
-__all__ = ["LaunchQueue", "prepare"]
+__all__ = ["LaunchQueue", "fill", "prepare"]
 
 #: Status in a place of the ring of records that the board has not written yet.
 _NOT_WRITTEN = 0xDEAD_BEEF
@@ -43,15 +43,30 @@ async def prepare(
 
     One for a packet has two, of which the second one is in the slot behind.
     """
-    block = regs.LAUNCH_SLOT
-    for number, transfer in enumerate(transfers):
+    tables = []
+    for transfer in transfers:
         table = np.zeros(1, regs.DESCRIPTOR)
         stop = regs.DESC_STOP if transfer is transfers[-1] else 0
         table["control"] = transfer.magic << 16 | stop
         table["length"] = transfer.length
         table["source"], table["destination"] = transfer.source, transfer.destination
+        tables.append(table.tobytes())
+    await fill(tb, slot, *tables, flush=flush, done=done, **control)
+
+
+async def fill(
+    tb: TB,
+    slot: int,
+    *descriptors: bytes,
+    flush: int | None = None,
+    done: int | None = None,
+    **control: int,
+) -> None:
+    """The same of descriptors as they are in memory: the second one goes to the slot behind."""
+    block = regs.LAUNCH_SLOT
+    for number, descriptor in enumerate(descriptors):
         at = block.address("descriptor", slot + number)
-        await tb.bar_write(regs.BAR_DMA[0], at, table.tobytes())
+        await tb.bar_write(regs.BAR_DMA[0], at, descriptor)
     await _write_address(tb, block, slot, "flush", flush or 0)
     await _write_address(tb, block, slot, "done", done or 0)
     control |= {"valid": 1, "flush": flush is not None, "done": done is not None}
@@ -72,6 +87,11 @@ class LaunchQueue:
         Places of the rings.
     polls : bool
         The tail is in memory, and no doorbell is rung.
+
+    Attributes
+    ----------
+    places, records, shadow : Buffer
+        Its memory.
     """
 
     def __init__(self, tb: TB, number: int, *, first: int, entries: int, polls: bool):
@@ -79,8 +99,8 @@ class LaunchQueue:
         self.next, self.entries, self._polls = first, entries, polls
         self.generation = tb.rng.randrange(1, 1 << 16)
         size, name = 8 * entries, f"queue {number}"
-        self._ring, self._records = (tb.buffer(size, high=True, name=name) for _ in range(2))
-        self._shadow = tb.buffer(4, name=f"shadow tail {number}")
+        self.places, self.records = (tb.buffer(size, high=True, name=name) for _ in range(2))
+        self.shadow = tb.buffer(4, name=f"shadow tail {number}")
 
     async def arm(self) -> None:
         """Fill the rings with tickets that are not to come, set the queue up and arm it."""
@@ -90,30 +110,32 @@ class LaunchQueue:
         rows["status"] = _NOT_WRITTEN
         before = first - self.entries
         rows["ticket"] = (before + (places - before) % self.entries) % (1 << 32)
-        self._ring.data = self._records.data = rows.tobytes()
-        self._shadow.data = bytes(4)
+        self.places.data = self.records.data = rows.tobytes()
+        self.shadow.data = bytes(4)
         for name, buffer in (
-            ("ring", self._ring),
-            ("records", self._records),
-            ("shadow", self._shadow),
+            ("ring", self.places),
+            ("records", self.records),
+            ("shadow", self.shadow),
         ):
             await _write_address(tb, block, self.number, name, buffer.address)
         await tb.write(block, "first", first & 0xFFFF, channel=self.number)
-        await self._control(armed=1)
+        await self.control(armed=1)
         # A doorbell comes another way, and must not be there first.
-        assert await self._state("armed")
+        assert (await self.state())["armed"]
 
     async def disarm(self) -> None:
         """No ticket begins any more; returns when none is at work."""
-        await self._control(armed=0)
-        while await self._state("busy"):
+        await self.control(armed=0)
+        while (await self.state())["busy"]:
             pass
 
-    async def _state(self, name: str) -> int:
+    async def state(self) -> dict[str, int]:
+        """The fields of its state register."""
         value = await self._tb.read(regs.LAUNCH_QUEUE, "state", channel=self.number)
-        return regs.LAUNCH_QUEUE["state"].field(name).get(value)
+        return {field.name: field.get(value) for field in regs.LAUNCH_QUEUE["state"].fields}
 
-    async def _control(self, armed: int) -> None:
+    async def control(self, armed: int) -> None:
+        """Write its control register: arm or disarm it."""
         values = {"polls": self._polls, "mask": self.entries - 1, "generation": self.generation}
         value = _value(regs.LAUNCH_QUEUE["control"].fields, armed=armed, **values)
         await self._tb.write(regs.LAUNCH_QUEUE, "control", value, channel=self.number)
@@ -127,7 +149,7 @@ class LaunchQueue:
         for slot in slots:
             ticket = self.next % (1 << 32)
             entry = struct.pack("<II", ticket, slot)
-            self._put(self._ring, 8 * (ticket % self.entries), entry)
+            self._put(self.places, 8 * (ticket % self.entries), entry)
             tickets.append(ticket)
             self.next += 1
         return tickets
@@ -144,7 +166,7 @@ class LaunchQueue:
             entry = _value(regs.DOORBELL_ENTRY_FIELDS, slot=slot, ticket=upper)
             data += entry.to_bytes(4, "little")
         if self._polls:
-            self._shadow.data = data[:4]
+            self.shadow.data = data[:4]
         else:
             page = regs.DOORBELL_BASE + regs.DOORBELL_STRIDE * self.number
             at = self._tb.bar_address(regs.BAR_USER[0], page)
@@ -153,7 +175,7 @@ class LaunchQueue:
     def status(self, ticket: int) -> int | None:
         """The status in a ticket's record; None if it is not there yet."""
         at = 8 * (ticket % self.entries)
-        found, status = struct.unpack("<II", self._records.data[at : at + 8])
+        found, status = struct.unpack("<II", self.records.data[at : at + 8])
         return None if (found - ticket) & 1 << 31 else status
 
     async def wait(self, ticket: int, us: float = 100) -> int:

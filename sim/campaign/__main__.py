@@ -17,7 +17,7 @@ from sim.compile.tools import ROOT, BuildError
 
 from . import bundle, execute, one
 from .draw import draw
-from .plan import EVERY_CORE
+from .plan import EVERY_CORE, Core
 from .report import Record
 from .worker import name_of
 
@@ -64,7 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return int(bool(record.failed) or not record.seeds)
 
 
-def _cores(arguments: argparse.Namespace) -> list[tuple[str, int, str, bool]]:
+def _cores(arguments: argparse.Namespace) -> list[Core]:
     """Those that the campaign's seeds need: any, if they are not counted."""
     if arguments.seeds is None:
         return list(EVERY_CORE)
@@ -86,16 +86,15 @@ def replay_folder(seed: int) -> Path:
 
 def _replay(arguments: argparse.Namespace) -> int:
     seed = arguments.number
-    machine = draw(seed, arguments.episodes).machine
+    core = draw(seed, arguments.episodes).machine.core
     folder = replay_folder(seed)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "models").mkdir(parents=True)
     waves = not arguments.no_waves
-    user, channels, pcie, overcommit = machine.core
-    model = build(waves, channels=channels, user=user, pcie=pcie, overcommit=overcommit)
+    model = build(waves, **core._asdict())
     if waves:
         layout.copy(model, folder)
-    (folder / "models" / machine.model).symlink_to(model)
+    (folder / "models" / core.name).symlink_to(model)
     result = one.run(seed, arguments.episodes, folder / "models", folder, waves)
     verdict = "passed" if result["passed"] else "FAILED"
     print(f"seed {seed} {verdict}; TLPs {result['digest'][:20]}; all of it is in {folder}")

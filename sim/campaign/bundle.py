@@ -13,14 +13,14 @@ from hw.endpoint import MODULE_NAME
 from sim.benches.model import build
 from sim.compile.tools import ROOT
 
-from .plan import model_name
+from .plan import Core
 
 __all__ = ["make"]
 
 _SOURCES = ("hw", "host/peerdma", "sim", "tools")
 
 
-def _content(cores: Iterable[tuple[str, int, str, bool]]) -> Iterator[tuple[str, Path]]:
+def _content(cores: Iterable[Core]) -> Iterator[tuple[str, Path]]:
     """Name in the archive and file, in an order that is always the same."""
     # pytest, of which cocotb makes use, takes the next one above, and its path of modules.
     yield "pyproject.toml", ROOT / "pyproject.toml"
@@ -28,12 +28,10 @@ def _content(cores: Iterable[tuple[str, int, str, bool]]) -> Iterator[tuple[str,
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield str(path.relative_to(ROOT)), path
     for core in cores:
-        user, channels, pcie, overcommit = core
-        model = build(channels=channels, user=user, pcie=pcie, overcommit=overcommit)
-        yield f"models/{model_name(*core)}/{MODULE_NAME}", model / MODULE_NAME
+        yield f"models/{core.name}/{MODULE_NAME}", build(**core._asdict()) / MODULE_NAME
 
 
-def make(cores: Iterable[tuple[str, int, str, bool]]) -> bytes:
+def make(cores: Iterable[Core]) -> bytes:
     """A compressed archive with these of `plan.EVERY_CORE`; the same content is the same bytes.
 
     Raises

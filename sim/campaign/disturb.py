@@ -17,6 +17,7 @@ from sim.benches.tb import TIMEOUT_US
 
 from .faults import arrival, release_pair, stop
 from .job import RUN_US, Job
+from .launched import Launched
 from .plan import Disturbance, Engine, Episode
 from .rig import Rig
 from .table import LATE_PORT
@@ -31,7 +32,13 @@ _DOWN_US = 100
 _ALL_FAIL_US = 3 * TIMEOUT_US
 
 
-async def play(rig: Rig, episode: Episode, jobs: dict[Engine, Job], beside: list[Task]) -> None:
+async def play(
+    rig: Rig,
+    episode: Episode,
+    jobs: dict[Engine, Job],
+    beside: list[Task],
+    launched: Launched,
+) -> None:
     """Run all engines, and disturb them. `beside` are the tasks at work beside them."""
     disturbance = episode.disturbance
     for job in jobs.values():
@@ -47,11 +54,11 @@ async def play(rig: Rig, episode: Episode, jobs: dict[Engine, Job], beside: list
     if disturbance.kind == "abort":
         await _abort(rig, episode, jobs)
     elif disturbance.kind == "bus master off":
-        await _bus_master_off(rig, list(jobs.values()))
+        await _bus_master_off(rig, list(jobs.values()), launched)
     elif disturbance.kind == LATE_PORT:
         await _late_port(rig, disturbance, list(jobs.values()))
     else:
-        await _reset(rig, disturbance.kind, list(jobs.values()), beside)
+        await _reset(rig, disturbance.kind, list(jobs.values()), beside, launched)
     for job in jobs.values():
         if job.moment:
             ended = job.finished and disturbance.kind != LATE_PORT
@@ -100,9 +107,10 @@ async def _abort(rig: Rig, episode: Episode, jobs: dict[Engine, Job]) -> None:
         await task
 
 
-async def _bus_master_off(rig: Rig, jobs: list[Job]) -> None:
+async def _bus_master_off(rig: Rig, jobs: list[Job], launched: Launched) -> None:
     for job in jobs:
         job.note_moment()
+    await launched.stop("bus master off")
     async with rig.access():
         await rig.pci.clear_master()
     await arrival()
@@ -111,6 +119,7 @@ async def _bus_master_off(rig: Rig, jobs: list[Job]) -> None:
         await job.channel.write("control", CONTROL_STOP)
     for job in jobs:
         counts[job] = await job.close()
+    await launched.finish()
     async with rig.access():
         await rig.pci.set_master()
     for job in jobs:
@@ -162,7 +171,10 @@ async def _all_end(rig: Rig, jobs: list[Job]) -> list[Job]:
         await Timer(1, "us")
 
 
-async def _reset(rig: Rig, kind: str, jobs: list[Job], beside: list[Task]) -> None:
+async def _reset(
+    rig: Rig, kind: str, jobs: list[Job], beside: list[Task], launched: Launched
+) -> None:
+    await launched.stop(kind)
     await rig.shut()
     for task in beside:
         task.cancel()
@@ -189,3 +201,4 @@ async def _reset(rig: Rig, kind: str, jobs: list[Job], beside: list[Task]) -> No
     for job in jobs:
         job.abandon()
         await job.settle(0)
+    await launched.finish()

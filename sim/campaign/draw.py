@@ -15,6 +15,7 @@ from dataclasses import replace
 from peerdma import regs
 from sim.benches.series7 import CLOCK_NS, PORT_LAG
 
+from .launches import RAM_BYTES, Launches
 from .plan import (
     CORES,
     EMPTYING,
@@ -62,11 +63,8 @@ _SIZES = {
 def draw(seed: int, episodes: int) -> Plan:
     """The plan of a seed that is to have so many episodes, or up to three more."""
     rng = random.Random(f"plan {seed}")
-    user, channels, pcie = rng.choice(CORES)
     machine = Machine(
-        channels=channels,
-        user=user,
-        pcie=pcie,
+        core=rng.choice(CORES),
         lanes=rng.choice((1, 2, 4, 4)),
         posted=(rng.choice((4, 16, 64)), rng.choice((40, 128, 1024))),
         nonposted=rng.choice((2, 8, 64)),
@@ -77,9 +75,10 @@ def draw(seed: int, episodes: int) -> Plan:
         buffer_lag=rng.choice((0, 0, rng.randint(1, 8))),
     )
     # By itself, so that it changes no other seed.
-    if machine.core[:3] == OVERCOMMITTED and random.Random(f"overcommit {seed}").random() < 0.5:
+    if machine.core == OVERCOMMITTED and random.Random(f"overcommit {seed}").random() < 0.5:
         credits = max(machine.nonposted, 8)
-        machine = replace(machine, overcommit=True, lanes=1, nonposted=credits)
+        core = machine.core._replace(overcommit=True)
+        machine = replace(machine, core=core, lanes=1, nonposted=credits)
     drawer = _Drawer(rng, machine)
     found: list[Episode] = []
     while len(found) < episodes:
@@ -91,10 +90,14 @@ class _Drawer:
     """Draws episodes, and knows what of them stays in the pairs."""
 
     def __init__(self, rng: random.Random, machine: Machine):
-        self._rng, self._machine = rng, machine
-        self._left = [0] * machine.channels
+        self._rng = rng
+        self._core = core = machine.core
+        self._left = [0] * core.channels
         #: what H2C sends comes out at C2H
-        self._passes = machine.user == "pass"
+        self._passes = core.user == "pass"
+        self._launches = Launches(rng, core, self) if core.launch_queues else None
+        #: card RAM that is not for launch queues
+        self._ram = regs.CARD_RAM_SIZE - RAM_BYTES * bool(core.launch_queues)
 
     def draw(self) -> list[Episode]:
         """A good episode; or one that is disturbed or has an error, and a good one behind it.
@@ -102,7 +105,7 @@ class _Drawer:
         Of a core with overcommit also one or two in which the port is late.
         """
         rng = self._rng
-        if self._machine.overcommit and rng.random() < 0.35:
+        if self._core.overcommit and rng.random() < 0.35:
             # A core that was reset overcommits, and does so no more when the port is late again.
             resets = [self._disturbed(("hot reset", "link loss"))] if rng.random() < 0.6 else []
             late = [self._late() for _ in range(rng.randint(1, 2))]
@@ -129,7 +132,7 @@ class _Drawer:
             idle=rng.choice(((0, 0), (0, 0), (1, 1), (0, 6))),
             in_flight=rng.choice((8, 8, 8, 0, 2)),
             interrupts=rng.choice(("intx", "msi", "msix", "msix")),
-            port_lag=rng.choice((PORT_LAG // 4, PORT_LAG)) if self._machine.overcommit else 0,
+            port_lag=rng.choice((PORT_LAG // 4, PORT_LAG)) if self._core.overcommit else 0,
         )
 
     def _episode(
@@ -149,13 +152,14 @@ class _Drawer:
     def _good(self, *, short: bool = False) -> Episode:
         engines = self._engines(2 if short else 3)
         self._settle(engines, ())
-        return self._episode(engines)
+        episode = self._episode(engines)
+        return self._launches.beside(episode) if self._launches else episode
 
     def _settle(self, engines: list[Engine], broken: Sequence[int]) -> None:
         """Note what stays in each pair; one of which a run is broken is emptied."""
         if not self._passes:
             return
-        for number in range(self._machine.channels):
+        for number in range(self._core.channels):
             mine = [engine for engine in engines if engine.number == number]
             coming, going = (
                 sum(run.streamed for engine in mine if engine.c2h == c2h for run in engine.runs)
@@ -168,9 +172,11 @@ class _Drawer:
     def _engines(self, most_runs: int, *, stay: bool = True) -> list[Engine]:
         """Engines for some channels. What goes into a pair comes out, or stays if it may.
 
-        Into a source nothing goes, and there is as much of its frames as C2H takes.
+        Into a source nothing goes, and there is as much of its frames as C2H takes. Nothing may
+        stay where launched copies flush it.
         """
-        rng, channels = self._rng, self._machine.channels
+        stay = stay and not self._core.launch_queues
+        rng, channels = self._rng, self._core.channels
         every = [(c2h, number) for c2h in (False, True) for number in range(channels)]
         chosen = set(rng.sample(every, rng.randint(1, len(every))))
         first = not self._passes
@@ -190,19 +196,19 @@ class _Drawer:
             streamed = rng.choice((0, 1, 2)) if streams else 0
             if streams and not c2h:
                 streamed = max(streamed, 1)
-            runs = [self._run(c2h, area) for _ in range(count)]
+            runs = [self.run(c2h, area) for _ in range(count)]
             if streamed == 2:
-                runs = [self._streaming(run, 1.0) for run in runs]
+                runs = [self.streaming(run, 1.0) for run in runs]
             elif streamed == 1:
-                runs = [self._streaming(run, 0.5) for run in runs]
+                runs = [self.streaming(run, 0.5) for run in runs]
             if flooded == number and not c2h:
-                flood = self._piece(rng.randint(14_000, 18_000), None)
+                flood = self.piece(rng.randint(14_000, 18_000), None)
                 runs[0] = replace(runs[0], pieces=(flood,), blocks=(1,), delay_ns=0)
             elif flooded == number:
                 runs[0] = replace(runs[0], delay_ns=rng.randint(45_000, 60_000))
             engines.append(Engine(c2h, number, tuple(runs)))
         return [
-            self._balance(engine, engines, stay)
+            self.balance(engine, engines, stay)
             if self._passes and engine.c2h and engine.number in pairs
             else engine
             for engine in engines
@@ -210,7 +216,7 @@ class _Drawer:
 
     def _areas(self, writers: int) -> list[range]:
         """Card RAM in parts: the first for all C2H channels to read, one for each H2C channel."""
-        size = regs.CARD_RAM_SIZE
+        size = self._ram
         cuts = sorted(self._rng.sample(range(9000, size - 9000, 7), writers))
         bounds = [0, *cuts, size]
         areas = [range(*both) for both in itertools.pairwise(bounds)]
@@ -219,7 +225,7 @@ class _Drawer:
         areas.sort(key=lambda area: len(area) < 4096)
         return areas
 
-    def _sizes(self) -> list[int]:
+    def sizes(self) -> list[int]:
         rng = self._rng
         count = rng.choice((1, 1, 1, 2, 3, 4, rng.randint(5, 16), rng.randint(17, 40), 70))
         sizes = []
@@ -232,23 +238,23 @@ class _Drawer:
             sizes.pop()
         return sizes
 
-    def _run(self, c2h: bool, area: range) -> Run:
+    def run(self, c2h: bool, area: range) -> Run:
         rng = self._rng
         pieces, at = [], area.start + rng.randrange(9)
-        for size in self._sizes():
+        for size in self.sizes():
             if c2h:
                 at = rng.randrange(area.start, max(area.stop - size, area.start) + 1)
             if at + size > area.stop:
                 size = max(area.stop - at, 0)
                 at = area.stop - size
-            pieces.append(self._piece(size, at))
+            pieces.append(self.piece(size, at))
             at += size + rng.randrange(10)
         writeback = rng.choice(("off", "off", "host", "gpu"))
         notices = ["status", "interrupt", "interrupt"] + ["writeback"] * 2 * (writeback != "off")
         pushed = rng.random() < 0.4
         return Run(
             tuple(pieces),
-            self._blocks(len(pieces), pushed),
+            self.blocks(len(pieces), pushed),
             pushed,
             high=rng.random() < 0.5,
             notice=rng.choice(notices),
@@ -257,18 +263,18 @@ class _Drawer:
             delay_ns=rng.choice((0, 0, rng.randrange(3000), rng.randrange(12000))),
         )
 
-    def _piece(self, size: int, card: int | None) -> Piece:
+    def piece(self, size: int, card: int | None) -> Piece:
         rng = self._rng
         edge = rng.choice((None, None, None, 0, size, size // 2))
         offset = rng.randrange(4096) if edge is None else -edge % 4096
         return Piece(size, rng.choice(MEMORIES), offset, card, rng.random() < 0.2)
 
-    def _blocks(self, count: int, pushed: bool) -> tuple[int, ...]:
+    def blocks(self, count: int, pushed: bool) -> tuple[int, ...]:
         """How a list of so many descriptors lies; the first block can be pushed if it is to be."""
         rng = self._rng
         if pushed:
             first = rng.randint(1, min(count, regs.PUSH_DESCRIPTORS))
-            return (first, *self._blocks(count - first, False))
+            return (first, *self.blocks(count - first, False))
         kind = rng.choice(("block", "block", "singles", "blocks"))
         if kind == "singles" and count <= 20:
             return (1,) * count
@@ -279,7 +285,7 @@ class _Drawer:
             count -= block
         return tuple(blocks)
 
-    def _streaming(self, run: Run, share: float) -> Run:
+    def streaming(self, run: Run, share: float) -> Run:
         """The same run, with some of its pieces through the stream."""
         pieces = [
             replace(piece, card=None) if self._rng.random() < share else piece
@@ -287,7 +293,7 @@ class _Drawer:
         ]
         return replace(run, pieces=tuple(pieces))
 
-    def _balance(self, engine: Engine, engines: list[Engine], stay: bool) -> Engine:
+    def balance(self, engine: Engine, engines: list[Engine], stay: bool) -> Engine:
         """A C2H engine that takes what its pair has and gets, but for what may stay in it."""
         sender = next(one for one in engines if not one.c2h and one.number == engine.number)
         total = self._left[engine.number] + sum(run.streamed for run in sender.runs)
@@ -306,11 +312,11 @@ class _Drawer:
         rest = []
         while total:
             size = min(total, self._rng.choice((total, self._rng.randint(1, 5000))))
-            rest.append(self._piece(size, None))
+            rest.append(self.piece(size, None))
             total -= size
         if rest:
             pieces = (*last.pieces, *rest)
-            runs[-1] = replace(last, pieces=pieces, blocks=self._blocks(len(pieces), last.pushed))
+            runs[-1] = replace(last, pieces=pieces, blocks=self.blocks(len(pieces), last.pushed))
         return replace(engine, runs=tuple(runs))
 
     # What goes wrong ------------------------------------------------------------------------
@@ -331,7 +337,7 @@ class _Drawer:
             for engine in engines
         ]
         self._settle(engines, (victim.number,))
-        return self._episode(engines)
+        return self._within(self._episode(engines))
 
     def _plant(self, engine: Engine, kind: str) -> Run:
         rng = self._rng
@@ -341,7 +347,7 @@ class _Drawer:
             places.remove("data")
         elif kind == "spoilt push":
             places.remove("data")
-            run = replace(run, blocks=self._blocks(len(run.pieces), True), pushed=True)
+            run = replace(run, blocks=self.blocks(len(run.pieces), True), pushed=True)
         elif kind == "decode":
             places.remove("descriptor")
         place = rng.choice(places)
@@ -393,11 +399,11 @@ class _Drawer:
             number = rng.choice(engines).number
             mine = [(engine.c2h, engine.number) for engine in engines if engine.number == number]
             victims = tuple(rng.sample(mine, rng.randint(1, len(mine))))
-        self._settle(engines, [number] if kind == "abort" else range(self._machine.channels))
+        self._settle(engines, [number] if kind == "abort" else range(self._core.channels))
         if kind in EMPTYING:
-            self._left = [0] * self._machine.channels
+            self._left = [0] * self._core.channels
         delay = rng.choice((rng.randrange(1500), rng.randrange(6000), rng.randrange(25_000)))
-        return self._episode(engines, Disturbance(kind, delay, victims))
+        return self._within(self._episode(engines, Disturbance(kind, delay, victims)))
 
     def _late(self) -> Episode:
         """The port is late, and nothing else holds it up; many completions are under way."""
@@ -409,7 +415,7 @@ class _Drawer:
             replace(engine, runs=(replace(self._quiet(engine.runs[0]), delay_ns=0),))
             for engine in engines
         ]
-        self._settle(engines, range(self._machine.channels))
+        self._settle(engines, range(self._core.channels))
         pause = rng.randint(*rng.choice(_LATE_NS))
         episode = self._episode(engines, Disturbance(LATE_PORT, rng.randrange(4000), (), pause))
         surroundings = replace(
@@ -422,6 +428,9 @@ class _Drawer:
             in_flight=rng.choice((8, 0)),
         )
         return replace(episode, surroundings=surroundings, hold="")
+
+    def _within(self, episode: Episode) -> Episode:
+        return self._launches.within(episode) if self._launches else episode
 
 
 def _read_from_host(engines: Sequence[Engine]) -> Iterator[Piece]:

@@ -33,10 +33,10 @@ def run(seed: int, episodes: int, models: Path, folder: Path, waves: bool = Fals
     libraries = [str(cocotb_tools.config.libs_dir), os.environ.get("LD_LIBRARY_PATH", "")]
     # The simulator may have been linked on another machine.
     os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
-    machine = draw(seed, episodes).machine
+    core = draw(seed, episodes).machine.core
     # Not as extra_env, which has to give way to what `make SEED=` sets.
     os.environ |= {**ENVIRONMENT, "SEED": str(seed), "EPISODES": str(episodes)}
-    os.environ |= {"CHANNELS": str(machine.channels), "PCIE": machine.pcie}
+    os.environ |= {"CHANNELS": str(core.channels), "PCIE": core.pcie}
     xml = folder / "results.xml"
     result = {"seed": seed, "passed": False, "simulated_ns": 0, "counts": {}}
     try:
@@ -46,7 +46,7 @@ def run(seed: int, episodes: int, models: Path, folder: Path, waves: bool = Fals
                 test_filter=r"\.campaign$",
                 hdl_toplevel=MODULE_NAME,
                 hdl_toplevel_lang="verilog",
-                build_dir=models / machine.model,
+                build_dir=models / core.name,
                 test_dir=folder,
                 results_xml=str(xml),
                 waves=waves,

@@ -7,12 +7,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = [
     "CORES",
     "EMPTYING",
     "EVERY_CORE",
     "OVERCOMMITTED",
+    "Batch",
+    "Copying",
+    "Core",
     "Disturbance",
     "Engine",
     "Episode",
@@ -20,48 +24,66 @@ __all__ = [
     "Piece",
     "Plan",
     "PlantedFault",
+    "Queue",
     "Run",
+    "Slot",
     "Surroundings",
-    "model_name",
 ]
 
-#: Cores that a seed may have: user block, by its name in `hw.stream.user_blocks`, channels each
-#: way, and what it is connected to, as `sim.benches.model.build` takes it. Of thirteen seeds three
-#: have frames, and five are of more than 64 bits.
+
+class Core(NamedTuple):
+    """A core, by what `sim.benches.model.build` takes."""
+
+    #: user block, by its name in `hw.stream.user_blocks`
+    user: str
+    #: each way
+    channels: int
+    #: what it is connected to
+    pcie: str
+    launch_queues: int = 0
+    #: then the link has one lane
+    overcommit: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the compiled core."""
+        queues = f"-launch{self.launch_queues}" if self.launch_queues else ""
+        return f"{self.user}{self.channels}-{self.pcie}{queues}" + "-overcommit" * self.overcommit
+
+
+#: Cores that a seed may have. Of sixteen seeds three have frames, six are of more than 64 bits, and
+#: three have launch queues.
 CORES = (
-    *3 * (("pass", 1, "series7"), ("pass", 2, "series7")),
-    *2 * (("pattern", 2, "series7"),),
-    ("pass", 2, "seam-128"),
-    ("pass", 1, "seam-256"),
-    ("pattern", 1, "seam-256"),
+    *3 * (Core("pass", 1, "series7"), Core("pass", 2, "series7")),
+    *2 * (Core("pattern", 2, "series7"),),
+    Core("pass", 2, "seam-128"),
+    Core("pass", 1, "seam-256"),
+    Core("pattern", 1, "seam-256"),
     # Cores that benches have, too.
-    ("pass", 1, "ultrascale-128"),
-    ("pass", 1, "ultrascale_plus-256"),
+    Core("pass", 1, "ultrascale-128"),
+    Core("pass", 1, "ultrascale_plus-256"),
+    Core("pass", 1, "ultrascale_plus-128", launch_queues=2),
+    # These have queues for the campaign only.
+    Core("pass", 1, "series7", launch_queues=1),
+    Core("pass", 2, "series7", launch_queues=2),
 )
 #: Disturbances that empty all pairs.
 EMPTYING = ("soft reset", "hot reset", "link loss")
 #: Half of the seeds with this core have one with overcommit.
-OVERCOMMITTED = ("pass", 1, "series7")
-#: All that are compiled: those of `CORES`, and whether they overcommit.
-EVERY_CORE = (*((*core, False) for core in dict.fromkeys(CORES)), (*OVERCOMMITTED, True))
-
-
-def model_name(user: str, channels: int, pcie: str, overcommit: bool) -> str:
-    """Name of the compiled core of `EVERY_CORE`."""
-    return f"{user}{channels}-{pcie}" + "-overcommit" * overcommit
+OVERCOMMITTED = Core("pass", 1, "series7")
+#: All that are compiled.
+EVERY_CORE = (*dict.fromkeys(CORES), OVERCOMMITTED._replace(overcommit=True))
 
 
 @dataclass(frozen=True)
 class Machine:
     """What stays as it is for the whole seed.
 
-    Channels each way, user block, what the core is connected to, credits of the far end; and of
-    a block that is a model of ours, lanes and the transmit side.
+    The core, credits of the far end; and of a block that is a model of ours, lanes and the transmit
+    side.
     """
 
-    channels: int
-    user: str
-    pcie: str
+    core: Core
     lanes: int
     posted: tuple[int, int]
     nonposted: int
@@ -72,28 +94,16 @@ class Machine:
     #: from a TLP sent to its buffer free again, and cycles by which that shows late
     ack_ns: int
     buffer_lag: int
-    #: the core does so; then the link has one lane
-    overcommit: bool = False
-
-    @property
-    def model(self) -> str:
-        """`model_name` of the core that it needs."""
-        return model_name(*self.core)
-
-    @property
-    def core(self) -> tuple[str, int, str, bool]:
-        """That core, of `EVERY_CORE`."""
-        return self.user, self.channels, self.pcie, self.overcommit
 
     @property
     def block(self) -> str:
         """The kind of what it is connected to: a PCIe block, or "seam"."""
-        return self.pcie.partition("-")[0]
+        return self.core.pcie.partition("-")[0]
 
     @property
     def width(self) -> int:
         """Bits of a beat."""
-        return int(self.pcie.partition("-")[2] or 64)
+        return int(self.core.pcie.partition("-")[2] or 64)
 
     @property
     def ours(self) -> bool:
@@ -203,6 +213,65 @@ class Disturbance:
 
 
 @dataclass(frozen=True)
+class Slot:
+    """A job that a launch queue can start."""
+
+    #: "h2c", "c2h" or "copy"
+    kind: str
+    #: of the channel, or of the pair
+    number: int
+    #: of a copy, those of its H2C half, and those of the other one
+    pieces: tuple[Piece, ...]
+    out: tuple[Piece, ...]
+    high: bool
+    flush: bool
+    #: where the done word is: "off", "host" or "gpu"
+    done: str
+    overlap: bool
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tickets that are submitted together; the next batch comes when all of them have ended."""
+
+    #: indices into the slots of the queue
+    slots: tuple[int, ...]
+    #: when the board is told: "merged", once; "singly", of each ticket; "early", before the entries
+    how: str
+    #: by doorbells of 64 bits
+    wide: bool
+    delay_ns: int
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What a launch queue does in an episode."""
+
+    number: int
+    #: first ticket, and places of the rings
+    first: int
+    entries: int
+    #: the tail is in memory
+    polls: bool
+    slots: tuple[Slot, ...]
+    batches: tuple[Batch, ...]
+    #: so long after the last batch begins software disarms it, if that has not ended
+    cut_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Copying:
+    """How software uses a pair that launched copies use, too: it leaves no bytes there.
+
+    `steps` come one after the other: the next run of "h2c" or "c2h", or of both in a "copy", that
+    of C2H first.
+    """
+
+    number: int
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Episode:
     """What happens at the same time."""
 
@@ -213,6 +282,9 @@ class Episode:
     accesses: int
     #: all stops for a while, one way: "", "transmit", "receive" or "link"
     hold: str
+    queues: tuple[Queue, ...] = ()
+    #: the other engines take what their pairs have at any time
+    copying: tuple[Copying, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -76,12 +76,12 @@ class Rig(TB):
             buffers.count, buffers.ack_ns = machine.buffers, machine.ack_ns
             buffers.lag = machine.buffer_lag
         #: the core may have more under way than there is room for
-        self.overcommits = machine.overcommit
+        self.overcommits = machine.core.overcommit
         if self.overcommits:
             self.device.received.lag = PORT_LAG
         self.scope, self.ram = Scope(), CardRam()
-        pair = FramePair if machine.user == "pattern" else Pair
-        self.pairs = [pair() for _ in range(machine.channels)]
+        pair = FramePair if machine.core.user == "pattern" else Pair
+        self.pairs = [pair() for _ in range(machine.core.channels)]
         self.device.on_tlp.append(self.scope.listen)
         self.seen = Coverage(GROUPS)
         self.calm = True
@@ -149,7 +149,7 @@ class Rig(TB):
     async def hot_reset(self, *, down_us: float = 0) -> None:
         """As `TB.hot_reset`. Access is shut, and nothing holds the PCIe block up."""
         await super().hot_reset(down_us=down_us)
-        if self.machine.overcommit:
+        if self.machine.core.overcommit:
             self.device.received.lag = PORT_LAG
         self.lost.clear()
         for forget in self.on_reset:

@@ -23,9 +23,10 @@ from sim.benches.tb import CAPTURE, TLP_LOG
 from . import disturb, faults
 from .draw import draw
 from .job import Job
+from .launched import Launched, invalidate
 from .monitor import Monitor
 from .one import SEEN
-from .plan import EMPTYING, Engine, Episode, Piece, Run
+from .plan import EMPTYING, Copying, Engine, Episode, Piece, Run
 from .rig import Rig
 from .scoreboard import FramePair, Pair
 from .table import LATE_PORT
@@ -53,6 +54,8 @@ async def campaign(dut) -> None:
         monitor = Monitor(rig)
         await rig.start()
         await rig.start_sources()
+        if plan.machine.core.launch_queues:
+            await invalidate(rig, range(regs.LAUNCH_SLOTS))
         session = _Session(rig, monitor)
         for number, episode in enumerate(plan.episodes):
             cocotb.log.info("episode %d: %s", number, _title(episode))
@@ -87,34 +90,49 @@ class _Session:
         """One episode, from set-up to verdict."""
         rig = self._rig
         await self._set_up(episode)
+        launched = Launched(rig, episode)
+        await launched.prepare()
         victim = next((engine for engine in episode.engines if engine.runs[0].fault), None)
         hindrance = cocotb.start_soon(hold(rig, episode.hold))
         accesses = cocotb.start_soon(make_accesses(rig, episode.accesses))
+        launched.start()
         if episode.disturbance:
-            await disturb.play(rig, episode, self._jobs(episode), [accesses, hindrance])
+            beside = [accesses, hindrance]
+            await disturb.play(rig, episode, self._jobs(episode), beside, launched)
             self._after = episode.disturbance.kind
         elif victim:
             await faults.play(rig, episode, victim, self._jobs(episode))
             self._after = victim.runs[0].fault.kind
         else:
             left = [pair.left for pair in rig.pairs]
+            copying = {each.number for each in episode.copying}
             tasks = {
-                engine: cocotb.start_soon(self._engine(engine, episode))
+                (engine.c2h, engine.number): cocotb.start_soon(self._engine(engine, episode))
                 for engine in episode.engines
+                if engine.number not in copying
             }
-            jobs = {(engine.c2h, engine.number): await task for engine, task in tasks.items()}
+            copies = {
+                each.number: cocotb.start_soon(self._copying(each, episode))
+                for each in episode.copying
+            }
+            jobs = {side: await task for side, task in tasks.items()}
+            for number, task in copies.items():
+                jobs[False, number], jobs[True, number] = await task
             for number, before in enumerate(left):
                 sides = [jobs.get((c2h, number), []) for c2h in (False, True)]
                 self._sample_stream(rig.pairs[number], before, *sides)
             self._after = ""
+        await launched.finish()
         for task in (accesses, hindrance):
             if not task.done():
                 await task
         await self._close(episode)
         if episode.disturbance or victim:
             await self._audit(episode)
-            for number in sorted({engine.number for engine in episode.engines}):
+            used = {engine.number for engine in episode.engines} | launched.pairs
+            for number in sorted(used):
                 await self._copy(episode, number)
+        await launched.audit()
 
     async def _audit(self, episode: Episode) -> None:
         """Read back what was to be written to card RAM: it is what was there, or what was to come.
@@ -155,7 +173,7 @@ class _Session:
             await job.begin()
             await job.wait()
             await job.expect_good("")
-        rig.seen.sample("clean", after=self._after, user=rig.machine.user)
+        rig.seen.sample("clean", after=self._after, user=rig.machine.core.user)
 
     def _jobs(self, episode: Episode) -> dict[Engine, Job]:
         return {
@@ -188,10 +206,37 @@ class _Session:
             job.prepare()
             await Timer(max(run.delay_ns, 1), "ns")
             await job.begin()
-            await job.wait()
-            await job.expect_good(after)
+            await self._end(job, after)
             jobs.append(job)
         return jobs
+
+    async def _copying(self, copying: Copying, episode: Episode) -> tuple[list[Job], list[Job]]:
+        """What software does on a pair that launched copies use, too."""
+        rig, after, jobs = self._rig, self._after, ([], [])
+        mine = {
+            engine.c2h: (self._channel(engine), iter(engine.runs))
+            for engine in episode.engines
+            if engine.number == copying.number
+        }
+        for step in copying.steps:
+            sides = (True, False) if step == "copy" else (step == "c2h",)
+            now = []
+            for c2h in sides:
+                channel, runs = mine[c2h]
+                now.append(Job(rig, channel, next(runs), episode))
+                now[-1].prepare()
+            for job in now:
+                await Timer(max(job.run.delay_ns, 1), "ns")
+                await job.begin()
+                jobs[job.channel.c2h].append(job)
+            for task in [cocotb.start_soon(self._end(job, after)) for job in now]:
+                await task
+        return jobs
+
+    @staticmethod
+    async def _end(job: Job, after: str) -> None:
+        await job.wait()
+        await job.expect_good(after)
 
     def _sample_stream(self, pair: Pair, left: int, into: list[Job], out: list[Job]) -> None:
         """Both sides of a pair have come to their good ends; `left` bytes were in it before."""
@@ -223,7 +268,7 @@ class _Session:
             await self._check_interrupts(episode)
             self._monitor.end_good(episode)
         if rig.machine.ours:
-            lost = await self._watch_port(episode) if rig.machine.overcommit else []
+            lost = await self._watch_port(episode) if rig.machine.core.overcommit else []
             self._check_block(lost)
         rig.unexpected = rig.timeouts = 0
         kind = episode.disturbance.kind if episode.disturbance else ""

@@ -15,6 +15,8 @@ TARGETS = ("ram", "stream")
 PHASES = tuple(map(str, range(8)))
 SIZES = ("0", "1", "2-3", "4-7", "8-63", "64", "65-511", "512", "513-4095", "4096", "4097+")
 INTERRUPTS = ("intx", "msi", "msix")
+#: Jobs of launch queues.
+KINDS = ("h2c", "c2h", "copy")
 DURING = ("idle", "h2c", "c2h", "both")
 
 #: Faults by what they need: a read of ours that is answered, or a descriptor that is wrong.
@@ -33,6 +35,8 @@ FAULTS = (*READ_FAULTS, "magic", "spoilt push", "decode")
 #: The receive port in front of a core with overcommit pauses for longer than its contract allows.
 LATE_PORT = "late port"
 DISTURBANCES = ("abort", "soft reset", "hot reset", "link loss", "bus master off", LATE_PORT)
+#: What ends a launch queue.
+ENDS = ("disarmed", "soft reset", "hot reset", "link loss", "bus master off")
 #: What a core is connected to: a PCIe block behind its adapter, or the model at the seam.
 BLOCKS = ("series7", "seam", "ultrascale", "ultrascale_plus")
 #: Nuisances that cocotbext-pcie's models of PCIe blocks do not pass on to a core.
@@ -205,6 +209,42 @@ GROUPS = (
         "frames",
         {"records": ("off", "on"), "size": ("4-31", "32-511", "512+")},
         (("records", "size"),),
+    ),
+    # One for each ticket that ended well, after its data was checked. Beside it software has, or is
+    # in line for, the same channels or others.
+    Group(
+        "ticket",
+        {
+            "kind": KINDS,
+            "told": ("doorbell", "doorbell of 64 bits", "shadow tail"),
+            "how": ("merged", "singly", "early"),
+            "list": ("slot", "memory"),
+            "flush": ("off", "on"),
+            "done": ("off", "host", "gpu"),
+            "overlap": ("off", "on"),
+            "tickets": ("1", "2-3", "4+"),
+            "beside": ("nothing", "others", "the same", "a copy"),
+        },
+        (
+            ("kind", "told"),
+            ("told", "how"),
+            ("kind", "list"),
+            ("kind", "flush", "done"),
+            ("kind", "overlap", "tickets"),
+            ("kind", "beside"),
+        ),
+        (
+            Exclusion(
+                "the entry comes before a doorbell that has it, too",
+                {"told": ("doorbell of 64 bits",), "how": ("early",)},
+            ),
+        ),
+    ),
+    # One for each ticket that was submitted when its queue was ended, after memory was checked.
+    Group(
+        "ended ticket",
+        {"by": ENDS, "kind": KINDS, "record": ("none", "good", "aborted")},
+        (("by", "kind"),),
     ),
     # One for each channel that ran at the same time as others, in an episode that ended well.
     Group(

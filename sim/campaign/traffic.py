@@ -70,7 +70,7 @@ async def hold(rig: Rig, kind: str) -> None:
             rig.device.hold_receive = True
         else:
             rig.device.link_ready.clear()
-        most = _LONG_HOLD_NS if rig.machine.overcommit else _HOLD_NS
+        most = _LONG_HOLD_NS if rig.machine.core.overcommit else _HOLD_NS
         await Timer(rig.rng.randint(100, most), "ns")
         rig.let_go()
         rig.seen.sample("nuisance", kind=f"{kind} held", during=during)
@@ -128,13 +128,15 @@ class _Traffic:
         block, name = self._rng.choice(_CONSTANT)
         during = rig.during
         found = await rig.read(block, name)
+        core = rig.machine.core
         values = build_values(
-            find(rig.machine.user),
+            find(core.user),
             clock_khz=1_000_000 // rig.device.clock_ns,
-            overcommit=rig.machine.overcommit,
+            overcommit=core.overcommit,
         )
+        values["capabilities"] |= regs.Capability.LAUNCH * bool(core.launch_queues)
         expected = values.get(name, block[name].reset)
-        if rig.machine.overcommit and name == "capabilities":
+        if rig.machine.core.overcommit and name == "capabilities":
             found &= ~_OFF
         assert found == expected, f"{name} reads {found:#x}, expected {expected:#x}"
         self._sample("ro", _DMA, during)

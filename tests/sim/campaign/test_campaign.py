@@ -35,11 +35,12 @@ from sim.campaign.coverage import Coverage, Exclusion, Group, band
 from sim.campaign.draw import draw
 from sim.campaign.execute import SEEDS, Campaign, NoWorkers, cluster, run
 from sim.campaign.faults import release_pair
+from sim.campaign.launches import ram_of
 from sim.campaign.monitor import Read
-from sim.campaign.plan import EVERY_CORE, Plan
+from sim.campaign.plan import EVERY_CORE, Core, Piece, Plan, Queue
 from sim.campaign.report import Record
 from sim.campaign.scoreboard import CardRam, FramePair, Pair, Scope, check_either
-from sim.campaign.table import BLOCKS, GROUPS, LATE_PORT
+from sim.campaign.table import BLOCKS, GROUPS, LATE_PORT, WAYS
 from sim.compile.tools import ROOT
 from sim.copies import Edit, environment, private_copy
 from sim.mutants import MUTANTS
@@ -79,21 +80,21 @@ def campaign(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str
 # Seeds --------------------------------------------------------------------------------------
 
 
-def number_for(core: tuple[str, int, str], seeds: int = 1) -> int:
+def number_for(core: Core, seeds: int = 1) -> int:
     """A campaign whose first seeds have this core, which has to be compiled then; from SEED on."""
     first = int(os.environ.get("SEED") or secrets.randbits(20))
     print(f"SEED={first}")
 
     def has(number: int) -> bool:
         at = number * SEEDS
-        return all(draw(seed, 1).machine.core == (*core, False) for seed in range(at, at + seeds))
+        return all(draw(seed, 1).machine.core == core for seed in range(at, at + seeds))
 
     return next(number for number in itertools.count(first) if has(number))
 
 
 def test_a_replay_is_the_same_run(tmp_path: Path):
     """Of 256 bits, without an adapter."""
-    number = number_for(("pass", 1, "seam-256"))
+    number = number_for(Core("pass", 1, "seam-256"))
     output = tmp_path / "record.json"
     few = ("--episodes", "3")
     done = campaign(
@@ -119,7 +120,7 @@ def test_models_that_take_all_the_time_leave_some_for_seeds(tmp_path: Path, monk
 
 def test_an_interrupt_loses_nothing(tmp_path: Path):
     output = tmp_path / "record.json"
-    number = number_for(("pass", 1, "series7"), seeds=2)
+    number = number_for(Core("pass", 1, "series7"), seeds=2)
     few = ("--episodes", "2", "--cores", "1", "--seeds", "2", "--seconds", str(LIMIT))
     with start(ROOT, "run", "--seed", str(number), *few, "--output", str(output)) as process:
         assert process.stdout
@@ -149,7 +150,7 @@ def test_bugs_are_found(mutant, kind, tmp_path, monkeypatch):
     """Planted in a copy, each shows within a few seeds; the replay's command is there."""
     checkout = private_copy(tmp_path)
     next(one for one in MUTANTS if one.name == mutant).apply(checkout)
-    one = (("pass", 1, "series7"),)
+    one = (Core("pass", 1, "series7"),)
     behind = "#: Disturbances that empty all pairs.\n"
     edit = Edit("one core", "sim/campaign/plan.py", behind, f"CORES = {one}\n{behind}")
     edit.apply(checkout)
@@ -158,7 +159,7 @@ def test_bugs_are_found(mutant, kind, tmp_path, monkeypatch):
         n
         for n in range(2000)
         if suits(draw(n * SEEDS, 4), kind)
-        and not any(draw(n * SEEDS + seed, 4).machine.overcommit for seed in range(3))
+        and not any(draw(n * SEEDS + seed, 4).machine.core.overcommit for seed in range(3))
     )
     arguments = ("--seed", str(number), "--seeds", "3", "--episodes", "4", "--seconds", str(LIMIT))
     done = campaign(
@@ -176,13 +177,14 @@ def test_each_core_of_a_seed_can_be_made():
     """What a plan says of its machine is what is compiled for it."""
     drawn = {machine.core: machine for machine in (draw(seed, 1).machine for seed in range(200))}
     assert set(drawn) == set(EVERY_CORE)
-    for (_, _, pcie, overcommit), machine in drawn.items():
+    for core, machine in drawn.items():
+        pcie = core.pcie
         block = SEAMS[pcie] if pcie in SEAMS else ADAPTERS[pcie].block
         assert machine.width == block.width
         assert machine.ours == (pcie in SEAMS or pcie == DEFAULT_ADAPTER.name)
         assert machine.block in BLOCKS
         # The contract of the receive port is that of one lane.
-        assert machine.lanes == 1 or not overcommit
+        assert machine.lanes == 1 or not core.overcommit
 
 
 def test_ports_are_late_once_in_an_episode_and_only_of_a_core_with_overcommit():
@@ -191,10 +193,10 @@ def test_ports_are_late_once_in_an_episode_and_only_of_a_core_with_overcommit():
     for plan in plans:
         for episode in plan.episodes:
             disturbance, around = episode.disturbance, episode.surroundings
-            assert (1 < around.port_lag <= PORT_LAG) is plan.machine.overcommit
+            assert (1 < around.port_lag <= PORT_LAG) is plan.machine.core.overcommit
             if disturbance and disturbance.kind == LATE_PORT:
                 late += 1
-                assert plan.machine.overcommit
+                assert plan.machine.core.overcommit
                 assert disturbance.pause_ns >= PORT_LAG * CLOCK_NS
                 assert not episode.hold
     assert late
@@ -204,7 +206,7 @@ def test_plans_are_possible_and_repeat():
     for seed in range(60):
         plan = draw(seed, 28)
         assert plan == draw(seed, 28)
-        assert 28 <= len(plan.episodes) <= 29 + 2 * plan.machine.overcommit
+        assert 28 <= len(plan.episodes) <= 29 + 2 * plan.machine.core.overcommit
         for episode in plan.episodes:
             runs = [run for engine in episode.engines for run in engine.runs]
             assert sum(run.fault is not None for run in runs) <= 1
@@ -215,6 +217,42 @@ def test_plans_are_possible_and_repeat():
                 for piece in run_.pieces:
                     inside = piece.card is None or piece.card + piece.size <= regs.CARD_RAM_SIZE
                     assert inside or run_.fault.kind == "decode"
+
+
+def pieces_of(queue: Queue) -> list[Piece]:
+    return [piece for slot in queue.slots for piece in (*slot.pieces, *slot.out)]
+
+
+def test_launched_copies_are_where_software_keeps_nothing():
+    """And tickets use other card RAM than software's runs and other queues do."""
+    plans = [draw(seed, 20) for seed in range(60)]
+    assert {plan.machine.core.launch_queues for plan in plans} == {0, 1, 2}
+    episodes = [episode for plan in plans for episode in plan.episodes if episode.queues]
+    assert {episode.disturbance is None for episode in episodes} == {True, False}
+    for episode in episodes:
+        engines = {(engine.c2h, engine.number): engine.runs for engine in episode.engines}
+        copied = {slot.number for queue in episode.queues for slot in queue.slots if slot.out}
+        copying = {each.number: each.steps for each in episode.copying}
+        for number in copied - set(copying):
+            runs = [*engines.get((False, number), ()), *engines.get((True, number), ())]
+            assert not any(one.streamed for one in runs)
+        for number, steps in copying.items():
+            left = [list(engines.get((c2h, number), ())) for c2h in (False, True)]
+            for step in steps:
+                moved = [left[way].pop(0).streamed for way in (0, 1) if step in ("copy", WAYS[way])]
+                assert moved[0] == moved[-1] and (step == "copy" or not moved[0])
+            assert left == [[], []]
+        areas = [ram_of(queue.number) for queue in episode.queues]
+        for queue, area in zip(episode.queues, areas, strict=True):
+            assert all(len(batch.slots) <= queue.entries for batch in queue.batches)
+            for piece in pieces_of(queue):
+                inside = piece.card in area and piece.card + piece.size <= area.stop
+                assert piece.card is None or inside or not piece.size
+        runs = [one for runs in engines.values() for one in runs]
+        for piece in (piece for one in runs for piece in one.pieces):
+            if piece.card is not None and piece.size:
+                used = range(piece.card, min(piece.card + piece.size, regs.CARD_RAM_SIZE))
+                assert not any(used.start < area.stop and area.start < used.stop for area in areas)
 
 
 # Who runs them ------------------------------------------------------------------------------
@@ -306,7 +344,7 @@ def test_a_source_hands_on_frames_with_their_records():
 
 def test_plans_leave_the_h2c_side_of_sources_alone():
     plans = [draw(seed, 20) for seed in range(40)]
-    sources = [plan for plan in plans if plan.machine.user == "pattern"]
+    sources = [plan for plan in plans if plan.machine.core.user == "pattern"]
     assert 0 < len(sources) < len(plans)
     runs = [
         (engine, run)
@@ -393,7 +431,7 @@ def test_a_copy_behind_what_went_wrong_leaves_what_later_episodes_take(left, mon
         channels=["H2C 0", "C2H 0"],
         channels_each_way=1,
         seen=SimpleNamespace(sample=lambda *_, **__: None),
-        machine=SimpleNamespace(user="pass"),
+        machine=SimpleNamespace(core=SimpleNamespace(user="pass")),
     )
     with pytest.raises(StopIteration):
         session._Session(rig, None)._copy(None, 0).send(None)

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Launch queues at work: their memory, what a GPU does with them, and what must be true."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections import Counter, deque
+from collections.abc import Iterable
+
+import cocotb
+from cocotb.task import Task
+from cocotb.triggers import Timer
+from cocotbext.pcie.core.tlp import Tlp
+
+from peerdma import regs
+from peerdma.regs import LaunchEnd, LaunchStatus
+from sim.benches.launch_queue import LaunchQueue
+
+from .coverage import band
+from .job import RUN_US, TO_GPU_US, Job
+from .launches import ram_of
+from .plan import EMPTYING, Batch, Episode, Piece, Queue, Run, Slot
+from .rig import Rig
+from .scoreboard import Span
+from .slots import LaunchSlot
+from .table import GROUPS
+
+__all__ = ["Launched", "invalidate"]
+
+#: Bound of a ticket, and of the end of a queue that is disarmed, in simulated microseconds. Before
+#: a ticket there may be those of its batch, and as many of another queue; and a run of software's
+#: before each.
+_TICKET_US, _DISARM_US = 4 * RUN_US, 400
+#: A GPU that rings before there are entries writes these so much later at most: they are read
+#: again for longer than that.
+_EARLY_NS = 1500
+#: How often a program looks for its record.
+_LOOKS_NS = 40
+#: What may abort tickets so that their records say so, by what has ended their queue.
+_MAY_ABORT = {
+    "": set(),
+    "disarmed": {LaunchStatus.ABORTED},
+    "bus master off": set(),
+    **{kind: {LaunchStatus.ABORTED} for kind in EMPTYING},
+}
+_TICKETS = next(group.points["tickets"] for group in GROUPS if group.name == "ticket")
+
+
+async def invalidate(rig: Rig, slots: Iterable[int]) -> None:
+    """Let no queue start these slots."""
+    for slot in slots:
+        await rig.write(regs.LAUNCH_SLOT, "control", 0, channel=slot)
+
+
+class _Ended(Exception):
+    """The queue of tickets under way was ended."""
+
+
+class _Queue:
+    """One queue in an episode."""
+
+    def __init__(self, rig: Rig, plan: Queue, episode: Episode, slots: list[LaunchSlot]):
+        self._rig, self._plan, self._episode, self._slots = rig, plan, episode, slots
+        self._queue = LaunchQueue(
+            rig, plan.number, first=plan.first, entries=plan.entries, polls=plan.polls
+        )
+        self._spans: list[Span] = []
+        #: tickets whose records are to come, in order
+        self._due: deque[tuple[int, LaunchSlot]] = deque()
+        #: what software did when a ticket had its record
+        self._beside: dict[int, str] = {}
+        #: of the batch under way: tickets that were not seen to have ended, each slot, and what the
+        #: board may touch for it
+        self._under_way: list[tuple[int, LaunchSlot]] = []
+        self._batch: Counter[LaunchSlot] = Counter()
+        self._batch_spans: list[Span] = []
+        #: what has ended the queue, if something has
+        self.ended_by = ""
+        self._statuses: dict[int, int] = {}
+
+    async def prepare(self) -> None:
+        """Fill the slots and arm the queue."""
+        scope, queue = self._rig.scope, self._queue
+        for slot in self._slots:
+            self._spans += await slot.prepare(self._plan.number)
+        for buffer, write, heard in (
+            (queue.places, False, None),
+            (queue.records, True, self._recorded),
+            (queue.shadow, False, None),
+        )[: 2 + self._plan.polls]:
+            self._spans.append(
+                scope.allow(buffer.name, buffer.address, buffer.size, write=write, heard=heard)
+            )
+        await queue.arm()
+
+    def _recorded(self, tlp: Tlp) -> None:
+        """Each ticket has one record, in order, behind its data."""
+        data = tlp.get_data()
+        assert self._due, f"queue {self._plan.number} writes a record {data.hex()} for nothing"
+        ticket, slot = self._due.popleft()
+        at = self._queue.records.address + 8 * (ticket % self._plan.entries)
+        assert (tlp.address, len(data)) == (at, 8), f"a record of {len(data)} at {tlp.address:#x}"
+        found, status = struct.unpack("<II", data)
+        good = {LaunchStatus.OK} | _MAY_ABORT[self.ended_by]
+        assert found == ticket and status in good, (
+            f"the record of ticket {ticket}, {slot!r}, is that of {found}, status {status}"
+        )
+        self._statuses[ticket] = status
+        slot.recorded += 1
+        if status == LaunchStatus.OK:
+            slot.expect_moved()
+        self._beside[ticket] = self._now(slot)
+
+    def _now(self, slot: LaunchSlot) -> str:
+        running = self._rig.running
+        busy = {(channel.c2h, channel.number) for channel in running}
+        if len(busy) == 2 and {number for _, number in busy} == {slot.plan.number}:
+            return "a copy"
+        return "the same" if busy & slot.channels else "others" if busy else "nothing"
+
+    async def play(self) -> None:
+        """Submit all batches, one after the other; comes back when the queue was ended."""
+        with contextlib.suppress(_Ended):
+            for batch in self._plan.batches:
+                await self._pause(max(batch.delay_ns, 1))
+                if batch is self._plan.batches[-1] and self._plan.cut_ns is not None:
+                    cocotb.start_soon(self._cut())
+                await self._play(batch)
+
+    async def _cut(self) -> None:
+        await Timer(max(self._plan.cut_ns, 1), "ns")
+        self.ended_by = self.ended_by or "disarmed"
+
+    async def _pause(self, ns: int) -> None:
+        await Timer(ns, "ns")
+        if self.ended_by:
+            raise _Ended
+
+    async def _wait(self, ticket: int) -> None:
+        """Look for a ticket's record until it is there, and no longer."""
+        for _ in range(_TICKET_US * 1000 // _LOOKS_NS):
+            if self._queue.status(ticket) is not None:
+                return
+            await self._pause(_LOOKS_NS)
+        raise AssertionError(f"no record of ticket {ticket} within {_TICKET_US} us")
+
+    async def _play(self, batch: Batch) -> None:
+        rig, queue = self._rig, self._queue
+        slots = [self._slots[index] for index in batch.slots]
+        self._batch = counts = Counter(slots)
+        self._batch_spans = [span for slot, count in counts.items() for span in slot.begin(count)]
+        tickets = [((queue.next + n) % (1 << 32), slot) for n, slot in enumerate(slots)]
+        self._due.extend(tickets)
+        self._under_way = list(tickets)
+        await self._submit(batch, slots)
+        left = Counter(slots)
+        for ticket, slot in tickets:
+            await self._wait(ticket)
+            status = queue.status(ticket)
+            assert status == LaunchStatus.OK, f"ticket {ticket}, {slot!r}: status {status}"
+            slot.note_outcome()
+            self._under_way.pop(0)
+            left[slot] -= 1
+            if slot.plan.flush and not left[slot]:
+                # It is there, wherever that is.
+                slot.expect_data()
+        for slot in counts:
+            await slot.expect_done(self._pause)
+        rig.scope.revoke(self._batch_spans)
+        if any(slot.to_gpu for slot in counts):
+            await Timer(TO_GPU_US, "us")
+        for slot in counts:
+            slot.expect_data()
+        self._batch = Counter()
+        for ticket, slot in tickets:
+            self._sample(batch, slot, self._beside.pop(ticket))
+
+    async def _submit(self, batch: Batch, slots: list[LaunchSlot]) -> list[int]:
+        """Write entries, and tell the board."""
+        rng, queue = self._rig.rng, self._queue
+        first, last = queue.next, slots[-1].number
+        if batch.how == "early":
+            await queue.ring(first + len(slots))
+            await Timer(rng.randint(1, _EARLY_NS), "ns")
+        tickets = []
+        for slot in slots:
+            tickets += queue.submit(slot.number)
+            if batch.how == "singly":
+                await queue.ring(queue.next, slot.number if batch.wide else None)
+                await Timer(rng.choice((1, rng.randint(1, 1000), rng.randint(1, 8000))), "ns")
+        if batch.how == "merged":
+            for _ in range(rng.randrange(3)):
+                # Again, and behind.
+                await queue.ring(first + rng.randrange(-20, len(slots) + 1))
+            await queue.ring(queue.next, last if batch.wide else None)
+        return tickets
+
+    def _sample(self, batch: Batch, slot: LaunchSlot, beside: str) -> None:
+        told = "doorbell of 64 bits" if batch.wide else "doorbell"
+        plan = slot.plan
+        self._rig.seen.sample(
+            "ticket",
+            kind=plan.kind,
+            told="shadow tail" if self._plan.polls else told,
+            how=batch.how,
+            list=slot.listed,
+            flush="on" if plan.flush else "off",
+            done=plan.done,
+            overlap="on" if plan.overlap else "off",
+            tickets=band(len(batch.slots), _TICKETS),
+            beside=beside,
+        )
+
+    async def finish(self) -> None:
+        """Disarm: from when it is not busy, the board may touch nothing of the queue."""
+        rig, queue = self._rig, self._queue
+        reset = self.ended_by in EMPTYING
+        state = await queue.state()
+        if not self.ended_by:
+            found = (state["armed"], state["failed"], state["end"])
+            assert found == (1, 0, LaunchEnd.NONE), f"queue {self._plan.number} is {state}"
+        if reset:
+            assert not any(state.values()), f"queue {self._plan.number} is {state} after a reset"
+        else:
+            await queue.control(armed=0)
+        for _ in range(_DISARM_US):
+            if not (await queue.state())["busy"]:
+                break
+            await Timer(1, "us")
+        else:
+            raise AssertionError(f"queue {self._plan.number} is busy {_DISARM_US} us after its end")
+        rig.scope.revoke([*self._spans, *self._batch_spans])
+        await invalidate(rig, (slot.number for slot in self._slots))
+        self._due.clear()
+        if self._batch:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Tickets of a batch may have come to any point."""
+        await Timer(TO_GPU_US, "us")
+        for _, slot in self._under_way:
+            slot.maybe_written()
+        for slot in self._batch:
+            slot.expect_perhaps()
+        for ticket, slot in self._under_way:
+            status = self._statuses.get(ticket)
+            record = {None: "none", LaunchStatus.OK: "good"}.get(status, "aborted")
+            by, kind = self.ended_by, slot.plan.kind
+            self._rig.seen.sample("ended ticket", by=by, kind=kind, record=record)
+
+    async def audit(self) -> None:
+        """Read all card RAM of the queue."""
+        area = ram_of(self._plan.number)
+        piece = Piece(len(area), "high", self._rig.rng.randrange(4096), area.start)
+        run = Run((piece,), (1,), False, False, "status", "off", False, 0)
+        job = Job(self._rig, self._rig.channels[-1], run, self._episode)
+        job.prepare()
+        await job.begin()
+        await job.wait()
+        await job.expect_good("")
+
+
+class Launched:
+    """The launch queues of an episode.
+
+    `prepare` comes before all else, `start` begins to submit, and `finish` comes when software's
+    own runs have ended.
+
+    Attributes
+    ----------
+    pairs : set of int
+        Those with launched copies.
+    """
+
+    def __init__(self, rig: Rig, episode: Episode):
+        self._rig = rig
+        self._tasks: list[Task] = []
+        plans = episode.queues
+        self.pairs = {slot.number for plan in plans for slot in plan.slots if slot.kind == "copy"}
+        # A copy needs an even slot and the next one.
+        places = iter(rig.rng.sample(range(0, regs.LAUNCH_SLOTS, 2), regs.LAUNCH_SLOTS // 2))
+        self._queues = [
+            _Queue(rig, plan, episode, [self._slot(slot, next(places)) for slot in plan.slots])
+            for plan in plans
+        ]
+        self._at_work = bool(plans)
+        self._ignored = 0
+
+    def _slot(self, slot: Slot, even: int) -> LaunchSlot:
+        odd = slot.kind != "copy" and self._rig.rng.random() < 0.5
+        return LaunchSlot(self._rig, slot, even + odd)
+
+    async def prepare(self) -> None:
+        """Fill the slots of the plan, and arm the queues."""
+        if not self._queues:
+            return
+        for queue in self._queues:
+            await queue.prepare()
+        self._ignored = await self._rig.read(regs.LAUNCH_QUEUE, "ignored")
+
+    def start(self) -> None:
+        """Begin to submit tickets, and to check what each of them does."""
+        self._tasks = [cocotb.start_soon(queue.play()) for queue in self._queues]
+
+    async def stop(self, by: str) -> None:
+        """Something is about to end the queues: submit no more, and expect no record."""
+        for queue in self._queues:
+            queue.ended_by = by
+        for task in self._tasks:
+            await task
+
+    async def finish(self) -> None:
+        """Disarm the queues when all tickets have ended, unless something else has ended them."""
+        if not self._at_work:
+            return
+        self._at_work = False
+        for task in self._tasks:
+            await task
+        if not any(queue.ended_by for queue in self._queues):
+            ignored = await self._rig.read(regs.LAUNCH_QUEUE, "ignored")
+            assert ignored == self._ignored, f"{ignored - self._ignored} doorbells were ignored"
+        for queue in self._queues:
+            await queue.finish()
+
+    async def audit(self) -> None:
+        """Read what is in card RAM now."""
+        for queue in self._queues:
+            await queue.audit()

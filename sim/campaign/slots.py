@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A slot of a launch queue: its memory, and what its tickets must have done with that."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from cocotbext.pcie.core.tlp import Tlp
+
+from peerdma import regs
+from sim.benches.launch_queue import fill
+from sim.benches.memory import Buffer, Chain, Transfer
+
+from .plan import Piece, Slot
+from .rig import Rig
+from .scoreboard import Span, check_either
+
+__all__ = ["LaunchSlot"]
+
+#: By when the done word follows the record, in simulated microseconds.
+_DONE_US = 100
+_DONE, _NOT_DONE = b"\1\0\0\0", bytes(4)
+
+
+@dataclass
+class _Part:
+    """One descriptor's memory."""
+
+    piece: Piece
+    buffer: Buffer
+    #: while it may be used
+    span: Span | None = None
+    before: bytes = b""
+
+
+class LaunchSlot:
+    """A slot and its memory; and of the batch under way, how often it is in that and how far the
+    board has come with it."""
+
+    def __init__(self, rig: Rig, slot: Slot, number: int):
+        self.plan, self.number = slot, number
+        self.reads: list[_Part] = []
+        self.writes: list[_Part] = []
+        self._rig = rig
+        self.count = self.recorded = self.flushed = self.done = 0
+        self._word = rig.memory(
+            "gpu" if slot.done == "gpu" else "low", 4, 4 * rig.rng.randrange(900)
+        )
+        #: of the tickets of a batch, what each may have written: by part, arrays of which each byte
+        #: is one
+        self.outcomes: list[list[list[np.ndarray]]] = []
+
+    @property
+    def channels(self) -> set[tuple[bool, int]]:
+        """Those it needs."""
+        ways = (False, True) if self.plan.kind == "copy" else (self.plan.kind == "c2h",)
+        return {(c2h, self.plan.number) for c2h in ways}
+
+    @property
+    def listed(self) -> str:
+        """Where its list is."""
+        plan = self.plan
+        return "memory" if max(len(plan.pieces), len(plan.out)) > 1 else "slot"
+
+    async def prepare(self, queue: int) -> list[Span]:
+        """Fill the slot; what the board may read as long as it is prepared."""
+        rig, plan = self._rig, self.plan
+        copies = plan.kind == "copy"
+        halves = [self._list(plan.pieces, plan.kind == "c2h")]
+        if copies:
+            halves.append(self._list(plan.out, True))
+        spans = []
+        for chain in halves:
+            for start, count in chain.blocks[1:]:
+                size = regs.DESCRIPTOR.itemsize * count
+                spans.append(rig.scope.allow("list of a slot", start, size, write=False))
+        flush = None
+        if plan.flush:
+            flush = self._flush_address()
+            spans.append(
+                rig.scope.allow("flush read", flush, 4, write=False, heard=self._flush_read)
+            )
+        await fill(
+            rig,
+            self.number,
+            *(chain.head for chain in halves),
+            flush=flush,
+            done=None if plan.done == "off" else self._word.address,
+            queue=queue,
+            c2h=plan.kind == "c2h",
+            channel=plan.number,
+            pair=copies,
+            overlap=plan.overlap,
+        )
+        return spans
+
+    def _list(self, pieces: Sequence[Piece], c2h: bool) -> Chain:
+        """One half's list, of which the first descriptor is for the slot."""
+        rig, transfers = self._rig, []
+        for piece in pieces:
+            buffer = rig.memory(piece.memory, piece.size, piece.offset)
+            (self.writes if c2h else self.reads).append(_Part(piece, buffer))
+            card = piece.card
+            if card is None:
+                card = regs.STREAM_WINDOW | rig.rng.getrandbits(63)
+            ends = (card, buffer.address) if c2h else (buffer.address, card)
+            flags = regs.DESC_COMPLETED * piece.completed
+            transfers.append(Transfer(*ends, piece.size, flags))
+        blocks, left = [1], len(pieces) - 1
+        while left:
+            blocks.append(min(left, rig.rng.choice((1, 2, 16, 63))))
+            left -= blocks[-1]
+        return rig.chain(transfers, blocks=blocks, high=self.plan.high)
+
+    def _flush_address(self) -> int:
+        """A dword that is behind all that was written: of the GPU's memory if any of that is."""
+        if not self.writes:
+            return self._rig.memory("low", 4, 0).address
+        parts = [part for part in self.writes if part.piece.memory == "gpu"] or self.writes
+        buffer = parts[-1].buffer
+        return max(buffer.address + buffer.size - 1, buffer.address) & ~3
+
+    # A batch --------------------------------------------------------------------------------
+
+    def begin(self, count: int) -> list[Span]:
+        """So many tickets of a batch are for this slot: new data, and leave to move it."""
+        rig, spans = self._rig, []
+        self.count, self.recorded, self.flushed, self.done = count, 0, 0, 0
+        self.outcomes = []
+        for part in (*self.reads, *self.writes):
+            part.buffer.data = part.before = rig.rng.randbytes(part.piece.size)
+        for write, parts in ((False, self.reads), (True, self.writes)):
+            for part in parts:
+                buffer, size = part.buffer, part.piece.size
+                part.span = rig.scope.allow(buffer.name, buffer.address, size, write=write)
+                part.span.left = size * count
+                spans.append(part.span)
+        if self.plan.done != "off":
+            self._word.data = _NOT_DONE
+            spans.append(
+                rig.scope.allow("done", self._word.address, 4, write=True, heard=self._done)
+            )
+        return spans
+
+    def _flush_read(self, tlp: Tlp) -> None:
+        self.flushed += 1
+        assert self.flushed <= self.count, f"{self!r} has a flush read too many"
+
+    def _done(self, tlp: Tlp) -> None:
+        self.done += 1
+        assert tlp.get_data() == _DONE, f"the done word of {self!r} is {tlp.get_data().hex()}"
+        assert self.done <= self.recorded, f"{self!r} writes the done word before the record"
+
+    def expect_moved(self) -> None:
+        """All data of the tickets with records has been written, and read back."""
+        for number, part in enumerate(self.writes):
+            most = part.piece.size * (self.count - self.recorded)
+            assert part.span.left <= most, (
+                f"a record of {self!r}, but part {number} lacks {part.span.left - most} bytes"
+            )
+        assert not self.plan.flush or self.flushed >= self.recorded, f"no flush read of {self!r}"
+
+    def note_outcome(self) -> None:
+        """A ticket has its record; those before it were noted. What it has moved is known now."""
+        ram, plan = self._rig.ram, self.plan
+        if plan.kind == "c2h":
+            parts = [ram.options(part.piece.card, part.piece.size) for part in self.writes]
+            self.outcomes.append([[option.copy() for option in options] for options in parts])
+        elif plan.kind == "h2c":
+            for part in self.reads:
+                ram.write(part.piece.card, part.before)
+        else:
+            data, at, parts = b"".join(part.before for part in self.reads), 0, []
+            for part in self.writes:
+                sent = data[at : at + part.piece.size]
+                parts.append([np.frombuffer(sent, np.uint8).astype(np.int16)])
+                at += part.piece.size
+            self.outcomes.append(parts)
+
+    def expect_data(self) -> None:
+        """What the last ticket has written is there."""
+        for part in self.reads:
+            part.buffer.expect(part.before)
+        for number, part in enumerate(self.writes):
+            options = self.outcomes[-1][number]
+            found = part.buffer.data
+            # What was there before is no good any more.
+            known = options[0].astype(np.uint8).tobytes()
+            check_either(f"{self!r}, part {number}", found, known, options)
+
+    def expect_perhaps(self) -> None:
+        """Tickets were interrupted: what they have written is there, or what was there before."""
+        for part in self.reads:
+            part.buffer.expect(part.before)
+        if self.plan.kind != "h2c":
+            self.note_outcome()
+        for number, part in enumerate(self.writes):
+            assert part.span.left >= 0, f"{self!r}, part {number}, was written once too often"
+            options = [option for parts in self.outcomes for option in parts[number]]
+            name = f"{self!r}, part {number}"
+            check_either(name, part.buffer.data, part.before, options)
+
+    def maybe_written(self) -> None:
+        """A ticket may have written some of its data to card RAM."""
+        for part in self.reads:
+            if part.piece.card is not None:
+                self._rig.ram.maybe(part.piece.card, part.before)
+
+    @property
+    def to_gpu(self) -> bool:
+        """Some of what it writes is in the GPU's memory."""
+        return "gpu" in (self.plan.done, *(part.piece.memory for part in self.writes))
+
+    async def expect_done(self, pause: Callable[[int], Awaitable[None]]) -> None:
+        """The done words have been written, as often as there were tickets."""
+        if self.plan.done == "off":
+            return
+        for _ in range(_DONE_US * 10):
+            if self.done == self.count and self._word.data == _DONE:
+                return
+            await pause(100)
+        raise AssertionError(f"{self.done} done words of {self!r} in {_DONE_US} us")
+
+    def __repr__(self) -> str:
+        return f"<slot {self.number}, {self.plan.kind} {self.plan.number}>"
