@@ -36,7 +36,7 @@ def sound() -> SimpleNamespace:
     return SimpleNamespace(
         _buffers=[SimpleNamespace(expect_guards=lambda: None)],
         device=device,
-        machine=SimpleNamespace(ours=True, overcommit=False),
+        machine=SimpleNamespace(ours=True, core=SimpleNamespace(overcommit=False)),
         host=SimpleNamespace(stray_writes=[], intx=SimpleNamespace(level=False)),
         check_guards=lambda: None,
         calm=True,
