@@ -1032,8 +1032,8 @@ DESCRIPTOR = np.dtype(
 #: * A run uses them up. Writing `descriptor_lo` drops them, too: of both places where a run can
 #:   begin, the one that software wrote last counts.
 #: * If the last descriptor is not complete, or a dword came out of order or while the channel was
-#:   busy, the next run moves nothing and ends with "magic stopped". Writing the first dword of the
-#:   window begins anew.
+#:   busy, the next run, or one that still waits for its turn, moves nothing and ends with "magic
+#:   stopped". Writing the first dword of the window begins anew.
 #: * What is pushed is not fetched: it takes no credits, and the halt bit does not hold it back.
 #:   Everything else is as for fetched descriptors.
 PUSH_DESCRIPTORS = 4

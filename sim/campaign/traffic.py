@@ -282,7 +282,8 @@ class _Traffic:
         lacking = () if rig.machine.ours else LACKING_NUISANCES
         kinds = [kind for kind in _NUISANCES if "held" not in kind and kind not in lacking]
         kind = self._rng.choice(kinds)
-        if kind == "push while busy" and not rig.running:
+        # It spoils what a run that waits for its turn is to begin with.
+        if kind == "push while busy" and (not rig.running or rig.machine.core.launch_queues):
             return
         steps = {
             "unexpected completion": self._unexpected,
