@@ -89,7 +89,7 @@ def test_nothing_of_before_is_left():
                 start(model, c2h=c2h, descriptors=spans[c2h])
             await ctx.tick().repeat(rng.randrange(10, 150))
             model.keeps = True
-            await ctx.tick().repeat(rng.randrange(20))
+            await ctx.tick().repeat(rng.randrange(1, 20))
             assert await reset(ctx, model) <= BOUND
             model.keeps = False
             assert await values(ctx, regs.CHANNEL.base) == before

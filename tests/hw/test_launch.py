@@ -278,7 +278,7 @@ def test_a_copy_of_softwares_keeps_its_bytes_while_its_c2h_run_waits():
         # The queue's turn begins on the channel to the host, and not on the other one.
         await transfer(ctx, model, c2h=True, descriptors=[(HOSTS_RAM, BASE + DESTINATION, size)])
         launched = queue.submit(*[8] * tickets)
-        await ctx.tick().repeat(rng.randrange(100))
+        await ctx.tick().repeat(rng.randrange(1, 100))
         start_c2h(model, BASE + DESTINATION, window, size)
         await transfer(ctx, model, c2h=False, descriptors=[(BASE + SOURCE, window, size)], pushed=1)
         assert queue.status(launched[-1]) is None, "it came behind all copies"
