@@ -450,11 +450,8 @@ class Core(wiring.Component):
         for index, pair in enumerate(pairs):
             m.d.comb += pair.flush.eq(host.flush[index] | launch.flush[index])
             # What software's H2C run sends is for its C2H run, which is still to begin.
-            into, out, claimed = (
-                channels[index],
-                channels[config.h2c + index],
-                launch.claimed[index],
-            )
+            into, out = channels[index], channels[config.h2c + index]
+            claimed = launch.claimed[index]
             m.d.sync += claimed.eq(out.blocked & (claimed | into.host.begins))
 
     def _host(self):

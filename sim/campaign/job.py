@@ -110,12 +110,7 @@ class Job:
             buffer = rig.memory(piece.memory, piece.size, piece.offset)
             span = rig.scope.allow(buffer.name, buffer.address, piece.size, write=c2h)
             self._parts.append(_Part(piece, buffer, buffer.data, span))
-            card = piece.card
-            if card is None:
-                card = regs.STREAM_WINDOW | rig.rng.getrandbits(63)
-            ends = (card, buffer.address) if c2h else (buffer.address, card)
-            flags = regs.DESC_COMPLETED * piece.completed
-            transfers.append(Transfer(*ends, piece.size, flags))
+            transfers.append(rig.transfer(piece, buffer, c2h))
         fault = self.run.fault
         if fault and fault.kind == "magic":
             good = transfers[fault.index]

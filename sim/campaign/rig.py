@@ -20,12 +20,12 @@ from peerdma.regs import Status
 from peerdma.testing import pattern
 from peerdma.trace.capture import Writer
 from sim.benches.channel import Channel
-from sim.benches.memory import GUARD, Buffer
+from sim.benches.memory import GUARD, Buffer, Transfer
 from sim.benches.series7 import PORT_LAG
 from sim.benches.tb import TB
 
 from .coverage import Coverage
-from .plan import Machine
+from .plan import Machine, Piece
 from .scoreboard import CardRam, FramePair, Pair, Scope
 from .table import GROUPS
 
@@ -184,6 +184,14 @@ class Rig(TB):
         if kind == "gpu":
             return self.gpu_buffer(size, offset=offset)
         return self.buffer(size, offset=offset, high=kind == "high")
+
+    def transfer(self, piece: Piece, buffer: Buffer, c2h: bool) -> Transfer:
+        """A piece between this buffer and the card, as a descriptor has it."""
+        card = piece.card
+        if card is None:
+            card = regs.STREAM_WINDOW | self.rng.getrandbits(63)
+        ends = (card, buffer.address) if c2h else (buffer.address, card)
+        return Transfer(*ends, piece.size, regs.DESC_COMPLETED * piece.completed)
 
     def check_guards(self) -> None:
         """Fail for a changed guard byte; those of all buffers so far are looked at no more."""

@@ -11,7 +11,7 @@ from cocotbext.pcie.core.tlp import Tlp
 
 from peerdma import regs
 from sim.benches.launch_queue import fill
-from sim.benches.memory import Buffer, Chain, Transfer
+from sim.benches.memory import Buffer, Chain
 
 from .plan import Piece, Slot
 from .rig import Rig
@@ -102,12 +102,7 @@ class LaunchSlot:
         for piece in pieces:
             buffer = rig.memory(piece.memory, piece.size, piece.offset)
             (self.writes if c2h else self.reads).append(_Part(piece, buffer))
-            card = piece.card
-            if card is None:
-                card = regs.STREAM_WINDOW | rig.rng.getrandbits(63)
-            ends = (card, buffer.address) if c2h else (buffer.address, card)
-            flags = regs.DESC_COMPLETED * piece.completed
-            transfers.append(Transfer(*ends, piece.size, flags))
+            transfers.append(rig.transfer(piece, buffer, c2h))
         blocks, left = [1], len(pieces) - 1
         while left:
             blocks.append(min(left, rig.rng.choice((1, 2, 16, 63))))
