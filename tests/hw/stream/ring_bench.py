@@ -125,12 +125,19 @@ class Inbound:
         self.told = reached
         return place + reached
 
-    async def run(self, ctx):
-        """All the reads, then a drain."""
-        while self.reads:
-            take = self.rng.choice([1, 7, 8, self.longest, self.rng.randint(1, self.longest)])
-            wants = len(self.pending) < self.window and self.rng.random() < 0.8
-            self.reads -= await self.step(ctx, take=take if wants else 0)
+    async def run(self, ctx, sizes=None):
+        """Reads of these sizes, by default `reads` of random ones, then a drain."""
+        if sizes is None:
+            drawn = [1, 7, 8, self.longest]
+            sizes = [
+                self.rng.choice([*drawn, self.rng.randint(1, self.longest)])
+                for _ in range(self.reads)
+            ]
+        for size in sizes:
+            taken = False
+            while not taken:
+                wants = len(self.pending) < self.window and self.rng.random() < 0.8
+                taken = await self.step(ctx, take=size if wants else 0)
         while self.pending:
             await self.step(ctx)
         for _ in range(200 + int(SIZE / 4 / self.ready_rate)):
