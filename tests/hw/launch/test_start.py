@@ -11,7 +11,10 @@ SLOT = 6
 
 
 class Channels:
-    """The runs of one queue, as `hw.launch.runs.Runs` shows them: H2C is bit 0, C2H bit 1."""
+    """The runs of one queue, as `hw.launch.runs.Runs` shows them: H2C is bit 0, C2H bit 1.
+
+    What `starts` does so at any time before the start is given up, in the last cycle at the latest.
+    """
 
     def __init__(self, rng, used: int, *, grants: int = 3, starts: bool = True, packet=False):
         self.rng, self.used, self.grants, self.starts = rng, used, grants & used, starts
@@ -30,10 +33,13 @@ class Channels:
         await ctx.tick().repeat(2)
         ctx.set(dut.active, 1)
         row = SLOT << 3  # that of the first word
+        asked = 0  # cycles since the last word
         while True:
             target, push, start = ctx.get(dut.target), ctx.get(dut.push), ctx.get(dut.start)
+            asked = asked + 1 if start and not push else 0
             pushed = push and self.rng.random() < 0.5
-            started = start and self.starts and self.rng.random() < 0.3
+            soon = self.rng.random() < 0.3 or asked == START_TIMEOUT
+            started = start and self.starts and soon
             ctx.set(dut.pushed, pushed)
             ctx.set(dut.started, started)
             if pushed:
