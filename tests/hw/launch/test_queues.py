@@ -107,7 +107,7 @@ def test_a_queue_is_busy_until_the_last_of_its_writes():
     wanted = {(3, 2, False), (3, 3, False), (3, 4, True), (3, 5, True)}
 
     def tickets():
-        """Slots of all kinds, and the one with all steps until software came between all of them."""
+        """Slots of all kinds; the one with all steps until software came between all of them."""
         yield from (*range(4), *(rng.randrange(4) for _ in range(20)))
         for _ in range(200):
             if wanted <= between:
@@ -577,9 +577,11 @@ def test_runs_that_may_overlap_do_so_on_one_channel_and_end_in_order(first):
     async def bench(ctx):
         await overlapping(world, ctx)
         seen = set()
+        # As many as there can be at once; then any.
+        world.lasts.extend([300] * RUNS)
         while len(wanted) < 150:
-            channel = rng.randrange(2)
-            chosen = [2 * rng.randrange(2) + channel for _ in range(rng.randrange(1, 25))]
+            channel, count = rng.randrange(2), rng.randrange(1 if wanted else RUNS + 2, 25)
+            chosen = [2 * rng.randrange(2) + channel for _ in range(count)]
             tickets = world.submit(0, *chosen)
             wanted.extend(zip(chosen, tickets, strict=True))
             await world.ring(ctx, 0)
