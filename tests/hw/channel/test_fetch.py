@@ -350,7 +350,8 @@ def test_channels_take_turns():
 
     sides, counts = [], []
     Bench(rng).run(*[scenario] * 4, h2c=2, c2h=2)
-    assert min(counts[0]) > 160, counts[0]
+    # Whose words come first is random: not seldom, one has two thirds of what another has.
+    assert min(counts[0]) > 100, counts[0]
 
 
 # Speed --------------------------------------------------------------------------------------
