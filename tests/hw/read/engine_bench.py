@@ -67,8 +67,9 @@ class Bench:
     latency: tuple[int, int] = (10, 10)
     rcb: int = 64
     max_payload: int = 128
-    #: completions of different tags overtake each other
+    #: completions of different tags overtake each other, for so many cycles at most
     reorder: bool = False
+    overtaken: int = 100
     #: packets take the time of a 64-bit block; else they follow as closely as the seam allows
     header_cycles: bool = False
     #: no automatic answers: the test sends packets itself
@@ -334,7 +335,11 @@ class Bench:
         ready = [tag for tag, queue in self.answers.items() if queue[0].due <= self.cycle]
         if not ready:
             return
-        tag = self.rng.choice(ready) if self.reorder else ready[0]
+        tag = ready[0]
+        if self.reorder:
+            oldest = min(ready, key=lambda tag: self.answers[tag][0].due)
+            late = self.answers[oldest][0].due < self.cycle - self.overtaken
+            tag = oldest if late else self.rng.choice(ready)
         packet = self.answers[tag].popleft()
         if not self.answers[tag]:
             del self.answers[tag]
