@@ -85,7 +85,8 @@ def test_disarming_aborts_and_nothing_is_written_after_busy():
         for _ in range(6):
             queue.arm()
             (ticket,) = queue.submit(0)
-            await ctx.tick().repeat(rng.randrange(1, 500))
+            # In the middle of the run, then at any time.
+            await ctx.tick().repeat(rng.randrange(1, 500) if aborted else 150)
             queue.disarm()
             while (await queue.state(ctx))["busy"]:
                 pass
