@@ -79,11 +79,12 @@ def test_an_array_is_not_written_before_the_stream_has_used_it(bench):
             assert (frame.number, frame.array is ring[number]) == (number, True)
             bench.library.add(frame.array, results[number], bench.stream)
         # The stream holds all three. What the source makes meanwhile is dropped, and counted.
-        opener = threading.Timer(0.5, gate.open)
+        opened = threading.Event()
+        opener = threading.Timer(0.5, lambda: (opened.set(), gate.open()))
         opener.start()
         dropped = bench.source.dropped
         frame = next(frames)
-        assert not opener.is_alive()
+        assert opened.is_set()
         assert bench.source.dropped > dropped
         for number in range(3, 8):
             assert frame.number == number
