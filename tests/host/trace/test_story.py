@@ -122,7 +122,7 @@ def test_what_a_run_was_stopped_in_is_no_more_of_the_next_one(tmp_path):
     """Which moves other bytes to the same memory."""
     path, memory = tmp_path / "stopped.pcapng", np.zeros(1000, np.uint8)
     arguments = [*options("sensor"), "--trace", str(path)]
-    with peerdma.open("sim", arguments=arguments, timeout=0.3) as board:
+    with peerdma.open("sim", arguments=arguments, timeout=1) as board:
         with pytest.raises(peerdma.Timeout):
             board.read(memory, peerdma.USER_STREAM)
         board.read(memory)
