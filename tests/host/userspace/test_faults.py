@@ -246,10 +246,10 @@ def test_a_board_that_is_killed_in_a_copy_is_lost(gpu, number):
 
 def test_a_board_that_hangs_is_a_timeout():
     before = set(children())
-    with peerdma.open("sim", timeout=2) as board:
+    with peerdma.open("sim", timeout=1) as board:
         (child,) = set(children()) - before
         os.kill(child, signal.SIGSTOP)
-        with pytest.raises(peerdma.Timeout, match=r"did not answer REGION_READ within 2 s"):
+        with pytest.raises(peerdma.Timeout, match=r"did not answer REGION_READ within 1 s"):
             board.leds()
     assert set(children()) == before
 
