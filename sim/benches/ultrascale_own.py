@@ -104,7 +104,7 @@ class FailingMessages:
     Attributes
     ----------
     share : float
-        Of the requests that fail.
+        Of the requests that fail; unless it is 0, the first one does.
     failed : int
         How many did.
     """
@@ -121,7 +121,8 @@ class FailingMessages:
     def value(self) -> int:
         """What the core asks for in this cycle, unless that fails."""
         asked = int(self._dut.cfg_interrupt_msi_int.value)
-        if not asked or self._rng.random() >= self.share:
+        fails = self.share and (not self.failed or self._rng.random() < self.share)
+        if not asked or not fails:
             return asked
         self.failed += 1
         cocotb.start_soon(self._fail())
