@@ -54,7 +54,7 @@ def test_a_ticket_has_its_channel_only_while_a_packet_is_there():
         await comes_and_goes(ctx, 100)
         assert not begun[0]
         world.held.clear()
-        for cycles in (*range(1, 14), *range(3, 14), 20, 25):
+        for cycles in (*range(1, 14), *range(3, 14), 20, 25, 80):
             world.late.extend([10] * rng.randrange(2))
             await comes_and_goes(ctx, cycles)
             world.late.clear()
