@@ -449,10 +449,11 @@ class Core(wiring.Component):
             wiring.connect(m, owner, channel.owner)
         for index, pair in enumerate(pairs):
             m.d.comb += pair.flush.eq(host.flush[index] | launch.flush[index])
-            # What software's H2C run sends is for its C2H run, which is still to begin.
+            # What software's H2C run sends is for its C2H run, which is still to begin, or rests.
             into, out = channels[index], channels[config.h2c + index]
-            claimed = launch.claimed[index]
-            m.d.sync += claimed.eq(out.blocked & (claimed | into.host.begins))
+            sent = Signal(name=f"sent{index}")
+            sends = out.busy & (sent | into.host.begins)
+            m.d.sync += [sent.eq(sends), launch.claimed[index].eq(sends & out.blocked)]
 
     def _host(self):
         config, capabilities = self._config, regs.Capability.MAILBOX | regs.Capability.WRITEBACK

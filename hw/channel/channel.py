@@ -49,7 +49,7 @@ class Channel(wiring.Component):
         A piece of the stream waits for a reservation in the ring, which gives it its place.
     moving : Out(1)
         A piece is offered, or was taken and is not yet reported.
-    blocked : Out(1)
+    blocked : Out(1), busy : Out(1)
         As at `hw.channel.control.ChannelControl`. Only if `shared`.
     waits_for : Out(WaitsFor)
         What software's run waits for: of several things, what holds up its oldest work. NOTHING in
@@ -86,7 +86,7 @@ class Channel(wiring.Component):
             {
                 "host": In(ChannelHostSignature(shared)),
                 **({"owner": In(OwnerSignature())} if shared else {}),
-                "fetch": Out(FetchSignature()),
+                "fetch": Out(FetchSignature(shared)),
                 "push": Out(stream.Signature(PushedWord, **always)),
                 **({"owned_push": Out(stream.Signature(PushedWord))} if shared else {}),
                 "fetch_short": In(1),
@@ -95,7 +95,7 @@ class Channel(wiring.Component):
                 "report": In(stream.Signature(PieceReport, **always)),
                 "stream": Out(StreamChannelSignature(packets)),
                 "moving": Out(1),
-                **({"blocked": Out(1)} if shared else {}),
+                **({"blocked": Out(1), "busy": Out(1)} if shared else {}),
                 "waits_for": Out(WaitsFor),
             }
         )
@@ -112,7 +112,7 @@ class Channel(wiring.Component):
         wiring.connect(m, control.stream, wiring.flipped(self.stream.run))
         m.d.comb += [
             splitter.limit.eq(self.host.settings.piece_limit),
-            splitter.abort.eq(self.fetch.flush),
+            splitter.abort.eq(control.flush if self._shared else self.fetch.flush),
         ]
 
         # A piece of the stream waits for the ring, whose answer is registered: to look for room and
@@ -179,7 +179,7 @@ class Channel(wiring.Component):
         if self._shared:
             wiring.connect(m, wiring.flipped(self.owner), control.owner)
             wiring.connect(m, control.owned_push, wiring.flipped(self.owned_push))
-            m.d.comb += self.blocked.eq(control.blocked)
+            m.d.comb += [self.blocked.eq(control.blocked), self.busy.eq(control.busy)]
             if self._packets:
                 self._receive(m, splitter, found, outstanding)
             with m.If(self.host.owned | (control.blocked & self.stream.run.start_ok)):

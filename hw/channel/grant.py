@@ -10,10 +10,12 @@ from ..records import InFlight, Outcome, PushedWord
 from ..stream.link import StreamRunSignature
 from .signatures import OwnerSignature
 
-__all__ = ["TURN", "ChannelGrant", "RunPartsSignature"]
+__all__ = ["SHARE", "TURN", "ChannelGrant", "RunPartsSignature"]
 
 #: Cycles of the other owner's turn, see `ChannelGrant`: about what a run of 16 KiB takes.
 TURN = 4096
+#: Bytes that a run of software's may move before it is interrupted for the other owner.
+SHARE = 4096
 
 
 class RunPartsSignature(wiring.Signature):
@@ -49,8 +51,13 @@ class ChannelGrant(wiring.Component):
 
     Both take turns. The other owner has the channel after one run of software's at most. It may
     begin runs, which tend to be small, until `turn` cycles after that run; then, or as soon as it
-    has no `more` or withdraws a request, software's run comes first. A run is never interrupted for
-    a turn, so a cyclic list of software's keeps the channel until software stops it.
+    has no `more` or withdraws a request, software's run comes first.
+
+    A run of software's that has moved `share` bytes is interrupted behind a descriptor, for a turn
+    of an owner that waits: its list is dropped, what was begun of it completes, and then the
+    channel is the owner's. Later its list goes on where it was. Software sees nothing of that: its
+    run is busy all the time. Bytes of one run stay together in the stream, so a run that has used
+    it goes on at once, and is interrupted no more.
 
     A run of the other owner ends by Stop, by an error, by the withdrawal of its request, or by
     `stop`, and only when nothing of it can touch memory any more. Up to `RUNS` may be under way at
@@ -67,6 +74,8 @@ class ChannelGrant(wiring.Component):
         The channel's direction.
     turn : int
         Cycles of the other owner's turn, a power of two.
+    share : int
+        Bytes, a power of two of at least 8.
 
     Members
     -------
@@ -74,6 +83,12 @@ class ChannelGrant(wiring.Component):
         Software's runs. `stream.start_ok` is low while the channel is not theirs.
     waits : In(1)
         Software has started a run that has not begun.
+    beats : In(8)
+        64-bit data beats moved in this cycle.
+    streams : In(1)
+        Of the run that has the channel, a descriptor that was taken uses the stream.
+    empty : In(1)
+        There is no descriptor between the fetch and the end of its data.
     owner : In(OwnerSignature), word : Out(stream of PushedWord)
         `word` is that of the owner.
     stop : In(1)
@@ -84,26 +99,39 @@ class ChannelGrant(wiring.Component):
         The channel's parts, for whoever has the channel.
     owned : Out(1)
         The other owner has the channel.
+    drop : Out(1)
+        Drop the list that is fetched; what is taken of it goes on.
+    resume : Out(1)
+        With `parts.start`: the list of software's goes on. That the run has used the stream
+        `follows` then.
+    rests : Out(1)
+        A run of software's is interrupted.
     """
 
-    def __init__(self, *, c2h: bool, turn: int = TURN):
-        self._c2h, self._turn = c2h, turn
+    def __init__(self, *, c2h: bool, turn: int = TURN, share: int = SHARE):
+        self._c2h, self._turn, self._share = c2h, turn, share
         super().__init__(
             {
                 "host": In(RunPartsSignature()),
                 "waits": In(1),
+                "beats": In(8),
+                "streams": In(1),
+                "empty": In(1),
                 "owner": In(OwnerSignature()),
                 "word": Out(stream.Signature(PushedWord)),
                 "stop": In(1),
                 "long": In(1),
                 "parts": Out(RunPartsSignature()),
                 "owned": Out(1),
+                "drop": Out(1),
+                "resume": Out(1),
+                "rests": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        host, owner, parts = self.host, self.owner, self.parts
+        host, owner, parts, rests = self.host, self.owner, self.parts, self.rests
         oldest, end = parts.oldest.payload, owner.ended.payload
         #: runs of the owner under way, and then those that have not ended by Stop
         runs = Signal.like(owner.runs)
@@ -126,27 +154,36 @@ class ChannelGrant(wiring.Component):
         #: behind it the owner had a run, which began when the pair was flushed
         served = Signal()
         waited = Signal()
-        with m.If(host.start):
-            m.d.sync += [host_first.eq(0), turn.eq(0)]
-        with m.Elif(lasts & ~host.stream.running):
-            m.d.sync += turn.eq(turn + 1)
+        #: software's run has the channel, or waits for it
+        has, waits = Signal(), Signal()
+        #: beats that it has moved since it began or went on; the upper bit says that it was enough
+        moved = Signal(exact_log2(self._share // 8) + 1)
+        m.d.comb += [has.eq(host.stream.running & ~rests), waits.eq(self.waits | rests)]
+        with m.If(host.start | self.resume):
+            m.d.sync += [host_first.eq(0), turn.eq(0), moved.eq(0)]
+        with m.Else():
+            with m.If(lasts & ~has):
+                m.d.sync += turn.eq(turn + 1)
+            with m.If(~moved[-1]):
+                m.d.sync += moved.eq(moved + self.beats)
         m.d.comb += keeps.eq(lasts & (owner.request | owner.more))
 
         # Passed on; software's runs rest while the channel is not theirs.
         m.d.comb += [
-            parts.start.eq(host.start),
+            parts.start.eq(host.start | self.resume),
             parts.halt.eq(host.halt & ~self.owned),
-            parts.flush.eq(host.flush | flush),
+            parts.flush.eq((host.flush & ~rests) | flush),
             parts.oldest.ready.eq(host.oldest.ready),
-            parts.stream.running.eq(host.stream.running | owner.started),
+            parts.stream.running.eq(has | owner.started),
             # A run of software's that is over breaks nothing of the owner's.
             parts.stream.breaks.eq(host.stream.breaks & ~self.owned & ~served),
             host.stream.start_ok.eq(parts.stream.start_ok & hosts),
-            host.quiet.eq(parts.quiet),
+            # Nothing of a run that rests is anywhere.
+            host.quiet.eq(parts.quiet | rests),
             host.oldest.payload.eq(oldest),
-            host.oldest.valid.eq(parts.oldest.valid & ~self.owned),
-            host.failure.eq(parts.failure),
-            host.streamed.eq(parts.streamed),
+            host.oldest.valid.eq(parts.oldest.valid & ~self.owned & ~rests),
+            host.failure.eq(Mux(rests, Outcome.OK, parts.failure)),
+            host.streamed.eq(parts.streamed & ~rests),
             owner.granted.eq(self.owned),
             owner.runs.eq(runs),
             counted.eq(count + (parts.oldest.ready & self.owned)),
@@ -159,11 +196,28 @@ class ChannelGrant(wiring.Component):
         with m.FSM():
             with m.State("Host"):
                 m.d.comb += hosts.eq(Mux(host_first, ~keeps, ~owner.request))
-                softwares = self.waits & host_first & ~keeps
-                with m.If(owner.request & ~host.stream.running & ~softwares):
+                softwares = waits & host_first & ~keeps
+                going = host.stream.running & ~host.halt & ~host.flush
+                with m.If(owner.request & ~has & ~softwares):
                     m.d.sync += host_first.eq(1)
                     m.d.sync += [broke.eq(host.stream.breaks), runs.eq(1)]
                     m.next = "Granted"
+                with m.Elif(rests & going & hosts & parts.stream.start_ok):
+                    m.d.comb += self.resume.eq(1)
+                    m.d.sync += rests.eq(0)
+                with m.Elif(owner.request & has & going & moved[-1] & ~self.streams):
+                    m.next = "Interrupt"
+            with m.State("Interrupt"):
+                m.d.comb += self.drop.eq(~(parts.quiet & self.empty))
+                with m.If(~going | (parts.failure != Outcome.OK)):
+                    # It ends by itself.
+                    m.next = "Host"
+                with m.Elif(~self.drop):
+                    m.next = "Host"
+                    with m.If(self.streams):
+                        m.d.comb += [self.resume.eq(1), parts.follows.eq(1)]
+                    with m.Else():
+                        m.d.sync += rests.eq(1)
             with m.State("Granted"):
                 m.d.comb += self.owned.eq(1)
                 with m.If(~owner.request):
@@ -206,7 +260,7 @@ class ChannelGrant(wiring.Component):
                     m.next = "End"
                 with m.Else():
                     ready = parts.stream.start_ok & ~parts.fetching & ~runs.all()
-                    m.d.comb += owner.ready.eq(ready & ~(self.waits & ~lasts))
+                    m.d.comb += owner.ready.eq(ready & ~(waits & ~lasts))
                     with m.If(owner.start & owner.ready):
                         m.d.comb += [parts.start.eq(1), parts.follows.eq(1)]
                         m.d.sync += runs.eq(runs + 1)
@@ -225,6 +279,8 @@ class ChannelGrant(wiring.Component):
                     m.d.comb += owner.ended.valid.eq(1)
                     m.d.sync += [flush.eq(0), runs.eq(Mux(good, 0, runs))]
                     m.next = "Host"
+        with m.If(~host.stream.running):
+            m.d.sync += rests.eq(0)
         # The next run of software's may be given up meanwhile, for which the pair is flushed, too.
         m.d.sync += waited.eq(self.waits)
         with m.If(~host.stream.breaks | (waited & ~self.waits)):

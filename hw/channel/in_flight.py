@@ -20,6 +20,11 @@ class InFlightQueue(wiring.Component):
     Spans finish in the order of their descriptors. How many have finished is counted here, while
     descriptors without data leave the queue in front of theirs.
 
+    Parameters
+    ----------
+    shared : bool
+        The channel has another owner, too.
+
     Members
     -------
     entry : In(stream of InFlight)
@@ -33,13 +38,22 @@ class InFlightQueue(wiring.Component):
     failure : Out(Outcome)
         The first error of a span, else OK. It belongs to the descriptor behind those that `oldest`
         still offers.
+    empty : Out(1)
+        There is no entry. Only if `shared`.
     """
 
-    entry: In(stream.Signature(InFlight))
-    finished: In(stream.Signature(Outcome, always_ready=True))
-    flush: In(1)
-    oldest: Out(stream.Signature(InFlight))
-    failure: Out(Outcome)
+    def __init__(self, shared: bool = False):
+        self._shared = shared
+        super().__init__(
+            {
+                "entry": In(stream.Signature(InFlight)),
+                "finished": In(stream.Signature(Outcome, always_ready=True)),
+                "flush": In(1),
+                "oldest": Out(stream.Signature(InFlight)),
+                "failure": Out(Outcome),
+                **({"empty": Out(1)} if shared else {}),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -65,6 +79,8 @@ class InFlightQueue(wiring.Component):
             count.eq(count + arrived - used),
             any_finished.eq(arrived | (count > 1) | (any_finished & ~used)),
         ]
+        if self._shared:
+            m.d.comb += self.empty.eq(queue.level == 0)
         with m.If(self.flush):
             m.d.sync += [count.eq(0), any_finished.eq(0), self.failure.eq(Outcome.OK)]
         return m

@@ -52,6 +52,8 @@ class DescriptorIntake(wiring.Component):
         address that does not decode.
     streamed : Out(1)
         A descriptor of this run uses the stream window, or one that has not come yet may.
+    streams : Out(1)
+        One that was taken does. Only if `overlaps`.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class DescriptorIntake(wiring.Component):
                 "span": Out(stream.Signature(Span)),
                 "error_address": Out(64),
                 "streamed": Out(1),
+                **({"streams": Out(1)} if overlaps else {}),
             }
         )
 
@@ -115,6 +118,8 @@ class DescriptorIntake(wiring.Component):
             """When another run starts."""
             return known_of_runs & self.follows if self._overlaps else 0
 
+        if self._overlaps:
+            m.d.comb += self.streams.eq(streams)
         if self._has_stream:
             m.d.comb += to_stream.eq(span.card_address[STREAM_WINDOW_BIT])
         m.d.comb += [

@@ -28,6 +28,8 @@ class RunState(wiring.Component):
     ----------
     c2h : bool
         The channel's direction, which decides about the status bits of errors.
+    shared : bool
+        The channel has another owner, too.
 
     Members
     -------
@@ -47,6 +49,8 @@ class RunState(wiring.Component):
         From the in-flight queue.
     error_address : In(64), streamed : In(1)
         From the intake.
+    rests : In(1)
+        The run is interrupted for the other owner. Only if `shared`.
     start : Out(1)
         High for one cycle: fetch descriptors.
     halt : Out(1)
@@ -62,8 +66,8 @@ class RunState(wiring.Component):
         The error that ended a run.
     """
 
-    def __init__(self, *, c2h: bool):
-        self._c2h = c2h
+    def __init__(self, *, c2h: bool, shared: bool = False):
+        self._c2h, self._shared = c2h, shared
         super().__init__(
             {
                 "enable": In(1),
@@ -75,6 +79,7 @@ class RunState(wiring.Component):
                 "failure": In(Outcome),
                 "error_address": In(64),
                 "streamed": In(1),
+                **({"rests": In(1)} if shared else {}),
                 "start": Out(1),
                 "halt": Out(1),
                 "flush": Out(1),
@@ -240,6 +245,10 @@ class RunState(wiring.Component):
                         int(_STATUS.IDLE_STOPPED | _STATUS.DESCRIPTOR_STOPPED)
                     )
                 m.next = "Idle"
+                if self._shared:
+                    # The pair may be another owner's, and hold what was for this run.
+                    with m.If(self.rests):
+                        m.next = "Dropped"
 
     def _complete(self, m):
         """Have the status show that a descriptor without Stop has completed."""

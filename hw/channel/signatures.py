@@ -182,6 +182,11 @@ class ChannelHostSignature(wiring.Signature):
 class FetchSignature(wiring.Signature):
     """Control of a descriptor fetch, from the channel's side.
 
+    Parameters
+    ----------
+    shared : bool
+        Another owner has lists on the channel, too, for which the host's can be interrupted.
+
     Members
     -------
     start : Out(1)
@@ -195,6 +200,12 @@ class FetchSignature(wiring.Signature):
         until `begun`.
     owned : Out(1)
         Those are meant that another owner has pushed, not the host. Stable during a list.
+    resume : Out(1), unused : In(7)
+        The list is the host's last one again, from the first descriptor on that was not handed on
+        whole before `flush`, which was after `begun`; nothing else says then where it is. Stable
+        from `start` until `begun`.
+        And how many were read of the list before, and not handed on; while `begun`. Only if
+        `shared`.
     begun : In(1)
         High for one cycle: the list begins.
     halt : Out(1)
@@ -220,7 +231,8 @@ class FetchSignature(wiring.Signature):
         address of a pushed one is its offset within the window, with bit 0 set.
     """
 
-    def __init__(self):
+    def __init__(self, shared: bool = False):
+        more = {"resume": Out(1), "unused": In(7)} if shared else {}
         super().__init__(
             {
                 "start": Out(1),
@@ -228,6 +240,7 @@ class FetchSignature(wiring.Signature):
                 "adjacent": Out(6),
                 "pushed": Out(Pushed),
                 "owned": Out(1),
+                **more,
                 "begun": In(1),
                 "halt": Out(1),
                 "flush": Out(1),

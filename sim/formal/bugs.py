@@ -72,7 +72,7 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a channel has one owner at a time",
             "hw/channel/grant.py",
-            "owner.request & ~host.stream.running & ~softwares",
+            "owner.request & ~has & ~softwares",
             "owner.request & ~softwares",
         ),
         Edit(
@@ -90,8 +90,8 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "the other owner has the channel after one run of software's",
             "hw/channel/grant.py",
-            "self.waits & host_first & ~keeps",
-            "self.waits",
+            "waits & host_first & ~keeps",
+            "waits",
         ),
         Edit(
             "a run has ended when nothing of it can touch memory",
@@ -126,8 +126,32 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "software's run waits for no run that begins when the owner's turn is over",
             "hw/channel/grant.py",
-            "owner.ready.eq(ready & ~(self.waits & ~lasts))",
+            "owner.ready.eq(ready & ~(waits & ~lasts))",
             "owner.ready.eq(ready)",
+        ),
+        Edit(
+            "a run of software's rests when nothing of it is left",
+            "hw/channel/grant.py",
+            "self.drop.eq(~(parts.quiet & self.empty))",
+            "self.drop.eq(~parts.quiet)",
+        ),
+        Edit(
+            "one that has used the stream does not rest",
+            "hw/channel/grant.py",
+            "with m.If(self.streams):",
+            "with m.If(0):",
+        ),
+        Edit(
+            "an abort of a run that rests is none of the owner's",
+            "hw/channel/grant.py",
+            "(host.flush & ~rests) | flush",
+            "host.flush | flush",
+        ),
+        Edit(
+            "a run goes on when its pair is clean",
+            "hw/channel/grant.py",
+            "rests & going & hosts & parts.stream.start_ok",
+            "rests & going & hosts",
         ),
     ],
     "ends": [

@@ -16,31 +16,36 @@ __all__ = ["Grants"]
 class Grants(Property):
     """A channel has one owner at a time, and both take turns.
 
-    The other owner has it after one run of software's at most, and software after the last run that
-    begins in the other owner's turn.
+    The other owner has it after one run of software's at most, or when that has moved its share,
+    and software after the last run that begins in the other owner's turn; a run that was
+    interrupted rests, with nothing of it in the channel, and goes on.
 
     Nothing of software's runs reaches the channel's parts while the other owner has them, and the
     other way round; each run of the owner ends once, in order, and the last one when the channel is
     drained. One begins behind others only when their lists are fetched and none has failed, and not
     while software waits and the owner's turn is over. Assumed is that runs end: each of software's
-    within some cycles of its start, the owner's within as many of the start of the last one, and as
-    many more until the channel is drained; that nobody is kept from a start for longer; and that an
-    owner which is granted has started, or withdraws, within twice as many.
+    within some cycles of its start, or of an abort or an error, unless it moves its share and has
+    not used the stream; then it is drained within as many, without its list. The owner's end within
+    as many of the start of the last one, and as many more until the channel is drained. Nobody is
+    kept from a start for longer, and an owner which is granted has started, or withdraws, within
+    twice as many.
     """
 
     #: each of these numbers of cycles
     MOST = 2
     #: of the other owner's turn
     TURN = 4
+    #: bytes of software's share
+    SHARE = 16
     #: cycles from a request to its grant, and from software's Run bit to the start of its run
-    GRANTED = 2 * MOST + 3
+    GRANTED = 8 * MOST + 8
     STARTED = 6 * MOST + 4 + TURN
 
-    depth = STARTED + 2
+    depth = max(GRANTED, STARTED) + 2
     reach = 24
 
     def __init__(self):
-        super().__init__(ChannelGrant(c2h=False, turn=self.TURN))
+        super().__init__(ChannelGrant(c2h=False, turn=self.TURN, share=self.SHARE))
 
     def _state(self, m):
         block = self.block
@@ -49,6 +54,16 @@ class Grants(Property):
         ends = self.free(1, "ends")
         m.d.sync += running.eq(host.start | (running & ~ends))
         clear = parts.stream.start_ok & ~block.stop
+        rests, has = block.rests, Signal()
+        #: software's run is aborted, or has failed
+        stops, ending = Signal(), Signal()
+        #: it has not moved its share, or has used the stream
+        stays = ~self.inside("moved")[-1] | block.streams
+        m.d.comb += [
+            has.eq(running & ~rests),
+            stops.eq(host.halt | host.flush | (has & (parts.failure != Outcome.OK))),
+        ]
+        m.d.sync += ending.eq(running & (ending | stops))
 
         def bounded(while_, most=self.MOST):
             return Assume(self.waiting(m, while_, most + 1) <= most)
@@ -59,10 +74,16 @@ class Grants(Property):
             Assume(host.start == (block.waits & host.stream.start_ok)),
             Assume(~(block.waits & running)),
             Assume(running | ~(host.flush | host.oldest.ready)),
+            Assume(host.oldest.valid | ~host.oldest.ready),
+            Assume(~(rests & host.stream.breaks)),
+            Assume(~(block.empty & parts.oldest.valid)),
+            Assume(~self.past(m, has & block.streams) | ~has | block.streams),
             # What an owner does.
             bounded(owner.granted & ~owner.started & owner.request, 2 * self.MOST),
             # Runs end.
-            bounded(running),
+            bounded(has & stays & self.inside.state("", "Host")),
+            bounded(self.inside.state("", "Interrupt")),
+            bounded(ending & running),
             bounded(owner.started & ~parts.flush & ~parts.start),
             bounded(owner.started & parts.flush & ~parts.quiet),
             bounded(~clear),
@@ -74,7 +95,8 @@ class Grants(Property):
         leaves, ended = owner.ended.valid & ~end.last, self.past(m, owner.ended.valid & end.last)
         #: nothing has failed that is to be reported
         fine = Signal()
-        mine = parts.start & ~host.start
+        follows = parts.follows & ~block.resume
+        mine = parts.start & ~host.start & ~block.resume
         #: runs of the owner under way; one ends well in this cycle
         under_way, retires = Signal(range(RUNS + 1)), Signal()
         m.d.comb += retires.eq(parts.oldest.ready & oldest.stop & started & ~parts.flush)
@@ -91,21 +113,30 @@ class Grants(Property):
             again.eq(~host.start & (again | owner.ended.valid)),
         ]
         m.d.comb += [
-            Assert(~(running & granted)),
+            Assert(~(has & granted)),
+            Assert(~rests | running | self.past(m, running)),
+            # A run rests when nothing of it is left, and sees nothing of the owner's.
+            Assert(~rests | self.past(m, rests | (parts.quiet & block.empty & ~block.streams))),
+            Assert(~rests | (host.quiet & ~host.oldest.valid & (host.failure == Outcome.OK))),
+            Assert(~(rests & host.streamed)),
+            Assert(~(block.drop & (granted | parts.start))),
+            Assert(~block.resume | (running & ~granted & ~parts.flush & ~host.halt)),
+            Assert(~block.resume | Mux(rests, parts.stream.start_ok, parts.follows)),
             Assert(~(host.start & granted)),
             Assert(~mine | (granted & owner.request & (started == parts.follows))),
             Assert(~mine | (owner.start & owner.ready)),
             Assert(~(owner.start & owner.ready) | mine),
-            Assert(~parts.start | (parts.stream.start_ok & ~running)),
-            Assert(~parts.follows | (mine & ~parts.fetching & ~parts.flush & (under_way != RUNS))),
-            Assert(~parts.follows | ~(parts.oldest.valid | (parts.failure != Outcome.OK))),
-            Assert(~parts.follows | ~block.waits | ~self.inside("turn")[-1]),
+            Assert(~parts.start | block.resume | (parts.stream.start_ok & ~has)),
+            Assert(~follows | (mine & ~parts.fetching & ~parts.flush & (under_way != RUNS))),
+            Assert(~parts.follows | (parts.failure == Outcome.OK)),
+            Assert(~follows | ~parts.oldest.valid),
+            Assert(~follows | ~(block.waits | rests) | ~self.inside("turn")[-1]),
             Assert(~started | granted),
             Assert(block.owned == granted),
             Assert(~granted | ~host.oldest.valid),
-            Assert(~parts.oldest.ready | running | (started & ~parts.flush)),
-            Assert(~parts.flush | running | started),
-            Assert(parts.stream.running == (running | started)),
+            Assert(~parts.oldest.ready | has | (started & ~parts.flush)),
+            Assert(~parts.flush | has | started),
+            Assert(parts.stream.running == (has | started)),
             # The pair breaks by whoever has the channel; a run of the owner that is not whole does.
             Assert(~parts.stream.breaks | Mux(granted, started & parts.flush, host.stream.breaks)),
             Assert(granted | (parts.stream.breaks == (host.stream.breaks & ~behind))),
@@ -120,6 +151,7 @@ class Grants(Property):
             Assert(~ended | (owner.runs == Mux(self.past(m, good), 0, self.past(m, under_way)))),
             Assert(self.waiting(m, owner.request & ~granted, self.GRANTED + 1) <= self.GRANTED),
             Assert(self.waiting(m, block.waits, self.STARTED + 1) <= self.STARTED),
+            Assert(self.waiting(m, rests & ~ending, self.STARTED + 1) <= self.STARTED),
         ]
         with m.If(mine):
             m.d.sync += [failed.eq(0), whole.eq(0)]
@@ -136,7 +168,8 @@ class Grants(Property):
             Assert(~(granted & ~started) | (owner.runs == 1)),
             Assert(self.inside.state("")),
             Assert(self.inside.state("", "Run", "End") == started),
-            Assert(self.inside.state("", "Host") == ~granted),
+            Assert(self.inside.state("", "Host", "Interrupt") == ~granted),
+            Assert(~self.inside.state("", "Interrupt") | ~rests),
             Assert(~granted | self.inside("host_first")),
             Assert(self.inside("served") == behind),
             Assert(~granted | (self.inside("broke") == before)),
@@ -158,4 +191,7 @@ class Grants(Property):
             parts.follows & block.waits,
             leaves & (under_way == 3),
             ~granted & behind & host.stream.breaks,
+            block.resume & ~rests,
+            block.resume & self.past(m, granted),
+            granted & rests & host.flush,
         )

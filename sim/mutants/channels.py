@@ -199,8 +199,8 @@ ROWS = [
     (
         "software waits for an owner that has had no run",
         "channel/grant.py",
-        "[host_first.eq(0), turn.eq(0)]",
-        "turn.eq(0)",
+        "[host_first.eq(0), turn.eq(0), moved.eq(0)]",
+        "[turn.eq(0), moved.eq(0)]",
         "channel/test_grant.py::test_software_does_not_wait_for_an_owner_that_has_no_more",
     ),
     (
@@ -241,7 +241,7 @@ ROWS = [
     (
         "the owner's runs follow each other while software waits",
         "channel/grant.py",
-        "owner.ready.eq(ready & ~(self.waits & ~lasts))",
+        "owner.ready.eq(ready & ~(waits & ~lasts))",
         "owner.ready.eq(ready)",
         "channel/test_grant.py"
         "::test_no_run_begins_behind_another_where_software_waits_and_the_turn_is_over",
@@ -331,7 +331,49 @@ ROWS = [
         "of_host = 1",
         "channel/test_capture.py::test_reads_of_another_owner_are_not_those_of_software",
     ),
+    (
+        "an abort of a run that rests leaves what was for it in the stream",
+        "channel/run.py",
+        "with m.If(self.rests):",
+        "with m.If(0):",
+        "channel/test_grant_interrupts.py::test_clearing_run_of_one_that_rests_ends_it_alone",
+    ),
+    (
+        "credits of what was read in vain are lost",
+        "channel/control.py",
+        "fetch.begun & dropped & ~run.fall",
+        "0",
+        "channel/test_grant_interrupts.py::test_credits_are_taken_by_what_was_handed_on",
+    ),
+    (
+        "a run that has used the stream is interrupted",
+        "channel/grant.py",
+        "has & going & moved[-1] & ~self.streams",
+        "has & going & moved[-1]",
+        "channel/test_grant_interrupts.py::test_a_run_that_has_used_the_stream_is_not_interrupted",
+    ),
     # Descriptors
+    (
+        "a descriptor that was cut by an interruption is left out",
+        "channel/fetch.py",
+        "further.eq((self._state == _State.PCI) & self._lists.runs & hosts)",
+        "further.eq((self._state == _State.PCI) & hosts)",
+        "channel/test_fetch_resume.py::test_a_list_that_is_interrupted_goes_on",
+    ),
+    (
+        "a descriptor that was cut by an interruption counts as used",
+        "channel/fetch.py",
+        "m.d.comb += self._save.eq(self._lists.runs)",
+        "m.d.comb += self._save.eq(1)",
+        "channel/test_fetch_resume.py::test_a_list_that_is_interrupted_goes_on",
+    ),
+    (
+        "a list goes on behind the other owner's",
+        "channel/fetch.py",
+        "block.eq(self._leaves | (self._begun & hosts))",
+        "block.eq(self._leaves | self._begun)",
+        "channel/test_fetch_resume.py::test_a_list_that_is_interrupted_goes_on",
+    ),
     (
         "next of a descriptor inside a block is followed",
         "channel/fetch.py",
@@ -475,8 +517,8 @@ ROWS = [
     (
         "a list that is not pushed is not whole",
         "channel/fetch.py",
-        "with m.If(~pushed.any):",
-        "with m.If(~pushed.any & pushed.whole):",
+        "with otherwise(~pushed.any):",
+        "with otherwise(~pushed.any & pushed.whole):",
         "test_core.py::test_a_core_without_extension_block_takes_no_descriptors",
     ),
     (

@@ -109,9 +109,16 @@ ROWS = [
     (
         "what a copy of software's has sent is forgotten before its other half begins",
         "core.py",
-        "out.blocked & (claimed | into.host.begins)",
-        "out.blocked & into.host.begins",
+        "out.busy & (sent | into.host.begins)",
+        "out.busy & into.host.begins",
         "test_launch.py::test_a_copy_of_softwares_keeps_its_bytes_while_its_c2h_run_waits",
+    ),
+    (
+        "what was sent for a run of software's that rests is not claimed",
+        "core.py",
+        "out.busy & (sent | into.host.begins)",
+        "out.blocked & (sent | into.host.begins)",
+        "test_launch_interrupts.py::test_bytes_for_a_c2h_run_that_is_interrupted_are_not_flushed",
     ),
     (
         "entries are read only when they are needed",

@@ -76,8 +76,9 @@ _LAUNCH_KINDS = (
 _IN_FLIGHT = (1, 4, 16)
 #: Packets that are taken one after the other: bytes, and how many.
 _PACKETS, _PACKET_COUNT = (64, 256, 4096), 80
-#: Software's runs beside launched jobs of 64 bytes, with so many tickets in flight.
-_RUNS, _MANY = (4096, 16_384), 16
+#: Software's runs beside launched jobs of 64 bytes, of descriptors of so many bytes, and so many
+#: tickets in flight.
+_RUNS, _MANY = {4096: 4096, 16_384: 16_384, 262_144: 4096}, 16
 _WAYS = {"page": "doorbell", "wide": "doorbell of 64 bits", "shadow": "shadow tail"}
 #: From a TLP received to its transmit buffer free again, in ns; and buffers of public designs with
 #: this block, and some between.
@@ -354,7 +355,7 @@ def _launched(conditions: Conditions) -> list[Figure]:
 def _launch_rates(conditions: Conditions) -> list[Figure]:
     """Launched jobs one after the other, with so many tickets in flight."""
     found = []
-    with LaunchRig(conditions, max(_SIZES)) as rig:
+    with LaunchRig(conditions, max(*_SIZES, *_RUNS)) as rig:
         for nbytes, count in _LAUNCH_SIZES.items():
             for kind, flush, done in _LAUNCH_KINDS:
                 ways = " with flush read" * flush + " with done word" * done
@@ -365,8 +366,10 @@ def _launch_rates(conditions: Conditions) -> list[Figure]:
                     value = _mbps(rate, conditions)
                     found.append(Figure("launched", what, conditions, value, "MB/s"))
         for kind in ("h2c", "c2h"):
-            for run in _RUNS:
-                rates = rig.beside_runs(kind, _SMALL, _MANY, run, count=_LAUNCH_SIZES[_SMALL])
+            for run, piece in _RUNS.items():
+                rates = rig.beside_runs(
+                    kind, _SMALL, _MANY, run, piece, count=4 * _LAUNCH_SIZES[_SMALL]
+                )
                 for whose, rate in zip(("jobs", "runs"), rates, strict=True):
                     what = f"{kind} {_SMALL} B beside runs of {run} B, {_MANY} in flight: {whose}"
                     value = _mbps(rate, conditions)

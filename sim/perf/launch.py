@@ -25,7 +25,7 @@ from peerdma.regs import (
 from peerdma.userspace.chain import write_chain
 from sim.board.session import BASE, Conditions
 
-from .rig import BAR_STEP, DESCRIPTOR_BYTES, KINDS, RING_BYTES, Rig, answered
+from .rig import BAR_STEP, KINDS, RING_BYTES, Rig, answered
 
 __all__ = ["LaunchRig", "LaunchTimes"]
 
@@ -173,12 +173,12 @@ class LaunchRig(Rig):
         return rate
 
     def beside_runs(
-        self, kind: str, nbytes: int, tickets: int, run: int, *, count: int
+        self, kind: str, nbytes: int, tickets: int, run: int, piece: int, *, count: int
     ) -> tuple[float, float]:
         """Bytes per cycle of jobs like `rate`'s, and of software's runs on the same channel.
 
-        Each of these is of `run` bytes, and is started when a read of the status has shown that the
-        one before has ended.
+        Each of these is of `run` bytes, in descriptors of `piece` bytes, and is started when a read
+        of the status has shown that the one before has ended.
 
         Raises
         ------
@@ -188,19 +188,20 @@ class LaunchRig(Rig):
         side, begin, ended = KINDS[kind][0], self.session.cycle, 0
         status = CHANNEL.address("status", base=side.value[0])
         self._prepare(kind, nbytes, 0, flush=False)
-        self._start(kind, side, run, DESCRIPTOR_BYTES)
+        self._start(kind, side, run, piece)
 
         def restart() -> None:
             nonlocal ended
             if not self.session.read32(regs.BAR_DMA[0], status) & regs.Status.BUSY:
                 ended += 1
                 self._driver.engine.stop((side,))
-                self._start(kind, side, run, DESCRIPTOR_BYTES)
+                self._start(kind, side, run, piece)
 
         launched = nbytes * self._tickets_per_cycle(tickets, count, "page", restart)
+        moved = run * ended + piece * self._driver.engine.channels[side].completed()
         cycles = self.session.cycle - begin
         self._rest((side,))
-        return launched, run * ended / cycles
+        return launched, moved / cycles
 
     def memory(self, at: int, nbytes: int) -> np.ndarray:
         """The host's memory at a bus address, as bytes."""

@@ -15,7 +15,8 @@ from hw.stream.user_blocks import PassThrough
 from peerdma import regs
 from tests.hw.helpers import seeded, simulate
 from tests.hw.owner import Owner
-from tests.hw.seam_model import SeamModel, descriptors_of, transfer
+from tests.hw.seam_model import SeamModel, descriptors_of, finish, transfer
+from tests.hw.seam_model import start as start_list
 
 BASE = 0x12_3456_0000
 #: In the model's memory: source and destination of software's runs, then what the owner has.
@@ -176,6 +177,68 @@ def test_aborts_of_either_at_any_time():
     data = rng.randbytes(2048)
     simulate(model.core, host, owner, background=model.benches, cycles=200_000)
     assert all(aborted.values()), "no run was aborted"
+
+
+def test_long_runs_of_software_are_interrupted_for_an_owner():
+    """Several times, behind descriptors of any size: no data and no register shows it."""
+    rng, half = seeded(), 10240
+    credits = rng.random() < 0.5
+    config = replace(SMALL, ram_size=32768)
+    model = SeamModel(Core(SERIES7, config, shared=True), BASE, 0xA000)
+    lists, source, destination, others = 0x1000, 0x2000, 0x5000, 0x8000
+    #: runs of the owners that have ended, and how many of them in each run of software's
+    ends, within = 0, []
+
+    async def give(ctx, c2h, descriptors):
+        """Credits for a run that is started, some at a time."""
+        channel = regs.C2H_SGDMA_BASE if c2h else regs.SGDMA.base
+        while descriptors > 0:
+            count = min(descriptors, rng.randrange(1, 20))
+            model.write(channel + regs.SGDMA["descriptor_credits"].offset, count)
+            descriptors -= count
+            await ctx.tick().repeat(rng.randrange(1, 400))
+
+    async def host(ctx):
+        await model.link_up(ctx)
+        if credits:
+            model.write(regs.SGDMA_COMMON.address("credit_enable"), 0x0001_0001)
+        model.memory[source : source + half] = rng.randbytes(half)
+        for c2h in (False, True):
+            cuts = [0, *sorted(rng.sample(range(1, half), rng.randrange(8, 60))), half]
+            spans = [
+                (at, BASE + destination + at, to - at) if c2h else (BASE + source + at, at, to - at)
+                for at, to in pairwise(cuts)
+            ]
+            pushed, ended = rng.choice((0, 4)), ends
+            channel = start_list(model, c2h=c2h, descriptors=spans, pushed=pushed)
+            if credits:
+                await give(ctx, c2h, len(spans) - pushed)
+            assert await finish(ctx, model, channel) == regs.Status.DESCRIPTOR_STOPPED
+            count = await model.read(ctx, channel + regs.CHANNEL["completed_count"].offset)
+            assert count == len(spans)
+            within.append(ends - ended)
+        copied = model.memory[destination : destination + half]
+        assert copied == model.memory[source : source + half]
+
+    def owner(c2h):
+        async def run(ctx):
+            nonlocal ends
+            await ctx.tick().repeat(10)
+            one, place = owners(model)[c2h], others + 0x1000 * c2h
+            while True:
+                ends_of_it = (half, BASE + place), (BASE + place, half + 1024)
+                spans = [(*ends_of_it[not c2h], rng.randrange(1, 500))] * rng.randrange(1, 3)
+                end = await owned(
+                    ctx, model, one, spans, pushed=rng.randrange(2), at=lists + 0x800 * c2h
+                )
+                assert (end.outcome, end.aborted, end.count) == (Outcome.OK, 0, len(spans))
+                ends += 1
+
+        return run
+
+    simulate(model.core, host, background=(*model.benches, owner(False), owner(True)))
+    # Twice 4 KiB of them are behind others.
+    assert min(within) >= 4, f"{within} runs of the owners while one of software's was busy"
 
 
 @pytest.mark.parametrize("c2h", [False, True])

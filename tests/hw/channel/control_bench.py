@@ -18,14 +18,18 @@ GOOD = Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED
 class Bench:
     """Feeds `descriptors` when the channel starts and finishes each span after `delay` cycles.
 
-    With `shared`, runs of another owner are fed `owned_descriptors`.
+    With `shared`, runs of another owner are fed `owned_descriptors`, and software's list goes on
+    where it was, when the channel says so.
     """
 
     def __init__(self, c2h=False, shared=False):
         self.dut = ChannelControl(
             index=0, c2h=c2h, ram_size=65536, has_stream=shared, pushable=True, shared=shared
         )
+        self._shared = shared
         self._owned = self.dut.host.owned if shared else Const(0)
+        self._resume = self.dut.fetch.resume if shared else Const(0)
+        self._flush = self.dut.flush if shared else self.dut.fetch.flush
         self.base = regs.C2H_CHANNEL_BASE if c2h else 0
         self.descriptors = []
         self.owned_descriptors = []
@@ -36,6 +40,14 @@ class Bench:
         self.spans = []
         self.errors = []
         self.starts = 0
+        #: of each list that has begun, in order: it was software's last one, which went on
+        self.resumed = []
+        #: software's descriptors that were handed on whole, in order
+        self.handed = []
+        #: `beats` says what has moved, all of a span when it finishes
+        self.moves = False
+        #: descriptors that a read asks for, if credits allow that; 0: none is read, all are there
+        self.ahead = 0
         #: whether any were pushed, the last one is whole, and how many are, at each start
         self.pushed = []
         self.interrupt_rises = 0
@@ -54,6 +66,15 @@ class Bench:
         """Descriptor source and data path, one step a clock cycle."""
         dut = self.dut
         queue, words, moving, cycle, before = [], [], [], 0, 0
+        #: a list has started, and begins; of that which has begun: it is software's
+        begins = hosts = False
+        listed = []
+        #: of software's list, what was not handed on whole
+        rest = []
+        #: the descriptor that is handed on
+        telling = None
+        #: what was read of the list and not handed on; the cycle of its last read
+        unused, read = 0, 0
         word = dut.fetch.word
         async for (
             _,
@@ -61,9 +82,13 @@ class Bench:
             owned,
             start,
             pushed,
+            resume,
+            drop,
             flush,
             wanted,
-            telling,
+            halt,
+            credit,
+            given,
             valid,
             span,
             irq,
@@ -73,8 +98,12 @@ class Bench:
             self._owned,
             dut.fetch.start,
             dut.fetch.pushed,
+            self._resume,
             dut.fetch.flush,
+            self._flush,
             dut.fetch.wanted,
+            dut.fetch.halt,
+            dut.fetch.credit,
             dut.fetch.word.valid,
             dut.span.valid,
             dut.span.payload,
@@ -92,28 +121,53 @@ class Bench:
                 self.starts += 1
                 self.pushed.append((pushed.any, pushed.whole, pushed.count))
                 self.owners.append(owned)
-                queue = list(self.owned_descriptors if owned else self.descriptors)
-                words = []
-            elif wanted and queue and not telling:
-                words = self._words(queue.pop(0))
+                begins, listed = True, list(self.owned_descriptors if owned else self.descriptors)
+            if begins and not start:
+                begins, hosts, words, telling, unused, read = False, not owned, [], None, 0, 0
+                self.resumed.append(resume)
+                if hosts:
+                    rest = listed = rest if resume else listed
+                queue = list(listed)
+            elif wanted and queue and not given and (unused or not self.ahead):
+                telling = queue.pop(0)
+                words = self._words(telling)
+                unused -= bool(self.ahead)
             if valid:
                 self.spans.append((span.pci_address, span.card_address, span.length))
-                moving.append((cycle + self.delay, self.outcomes.get(len(self.spans) - 1, 0)))
-            if flush:
+                outcome = self.outcomes.get(len(self.spans) - 1, 0)
+                moving.append((cycle + self.delay, outcome, span.length))
+            if drop:
+                unused += bool(words)
                 queue, words = [], []
             done = bool(moving) and moving[0][0] <= cycle and not self.stuck
             ctx.set(dut.finished.valid, done)
+            beats = 0
             if done:
-                ctx.set(dut.finished.payload, moving.pop(0)[1])
+                _, outcome, length = moving.pop(0)
+                beats = length // 8
+                ctx.set(dut.finished.payload, outcome)
+            if self.moves:
+                ctx.set(dut.beats, beats)
             if flush and not self.stuck:
                 moving = [entry for entry in moving if entry[0] <= cycle + self.delay]
             ctx.set(dut.drained, not moving and not done)
             ctx.set(dut.span.ready, 1)
             ctx.set(dut.fetch.begun, start)
-            ctx.set(dut.fetch.active, bool(queue or words))
+            if self._shared:
+                ctx.set(dut.fetch.unused, unused)
+            if self.ahead:
+                count = 0
+                # What follows of the credits is there two cycles after a read.
+                if queue and not (begins or halt) and cycle - read > 3:
+                    count = min(self.ahead, credit, len(queue) - unused)
+                    unused, read = unused + count, cycle
+                ctx.set(dut.fetch.spent, count)
+            ctx.set(dut.fetch.active, bool(begins or queue or words))
             ctx.set(word.valid, bool(words))
             if words:
                 ctx.set(word.payload, words.pop(0))
+                if not words and hosts and telling["outcome"] == Outcome.OK:
+                    self.handed.append(rest.pop(0)["pci_address"])
 
     @staticmethod
     def _words(found):
@@ -141,8 +195,9 @@ class Bench:
             base = regs.C2H_PUSH_BASE if self.base else regs.H2C_PUSH_BASE
             await bus_write(ctx, self.dut.host.bus, base + 4 * n, n)
 
-    async def read(self, ctx, name):
-        return await bus_read(ctx, self.dut.host.bus, regs.CHANNEL.address(name, base=self.base))
+    async def read(self, ctx, name, block=regs.CHANNEL):
+        offset = block.address(name, base=self.base + block.base)
+        return await bus_read(ctx, self.dut.host.bus, offset)
 
     async def wait_interrupt(self, ctx, cycles=200):
         for _ in range(cycles):

@@ -117,6 +117,42 @@ class Side:
                 bench.set(self.control.start, 0)
         bench.set(port.valid, 0)
 
+    async def interrupt(self):
+        """Has the fetch drop the list, as for another owner's; what it has handed on counts."""
+        while self.active:
+            await self.step(flush=1)
+        await self.step()
+
+    async def begin(self, todo):
+        """Starts a list, until it has begun; tells how many of that before were read in vain."""
+        self._begin(todo)
+        return await self._begun()
+
+    async def resume(self, memory):
+        """Has it go on with the host's list, which was interrupted; tells the same."""
+        bench, control = self.bench, self.control
+        self._forget()
+        self.memory, self.failures = memory, {}
+        await self.step()
+        for name in ("address", "adjacent"):
+            bench.ctx.set(getattr(control, name), bench.rng.randrange(64))
+        bench.ctx.set(control.pushed, {"any": 0, "whole": bench.rng.randrange(2), "count": 3})
+        bench.set(control.owned, 0)
+        bench.set(control.resume, 1)
+        bench.set(control.start, 1)
+        unused = await self._begun()
+        bench.set(control.resume, 0)
+        return unused
+
+    async def _begun(self):
+        begun = False
+        while not begun:
+            _, _, begun, unused = await self.ctx.tick().sample(
+                self.control.begun, self.control.unused
+            )
+            self.bench.set(self.control.start, 0)
+        return unused
+
     async def end(self, cycles=20_000):
         """Waits for the end of the list and compares it with the reference.
 
@@ -318,10 +354,9 @@ class Bench:
                 )
                 if issued:
                     side.take(offer)
+                side.told(part if words >> number & 1 else None)
                 if dropped >> number & 1:
                     side.parts = {}
-                else:
-                    side.told(part if words >> number & 1 else None)
             self.cycle += 1
 
     def _bring(self):

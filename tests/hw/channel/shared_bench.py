@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A channel with another owner beside software's registers."""
 
+from peerdma import regs
 from peerdma.regs import Status
 from tests.hw.channel.control_bench import LAST, Bench, descriptor
 from tests.hw.owner import Owner
 
-__all__ = ["SharedBench", "finished"]
+__all__ = ["SharedBench", "finished", "prepare"]
 
 
 class SharedBench(Bench):
@@ -32,3 +33,10 @@ async def finished(bench, ctx, cycles=400):
             return status
         await ctx.tick()  # events wait for a cycle without an access
     raise AssertionError(f"busy after {cycles} reads")
+
+
+async def prepare(bench, ctx):
+    """All interrupts on, performance counters run."""
+    counting = regs.CHANNEL["perf_control"].field("run").put(1)
+    await bench.write(ctx, "interrupt_enable", 0xFFFF_FFFF)
+    await bench.write(ctx, "perf_control", counting)

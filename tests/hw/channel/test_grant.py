@@ -11,7 +11,7 @@ from hw.records import Outcome
 from peerdma import regs
 from peerdma.regs import Status
 from tests.hw.channel.control_bench import GOOD, LAST, LOG_ALL, RUN, descriptor
-from tests.hw.channel.shared_bench import SharedBench, finished
+from tests.hw.channel.shared_bench import SharedBench, finished, prepare
 
 #: Registers of a channel that a run of software's changes.
 SHOWN = (
@@ -27,13 +27,6 @@ SHOWN = (
 @pytest.fixture(params=[False, True], ids=["h2c", "c2h"])
 def bench(request):
     return SharedBench(request.param)
-
-
-async def prepare(bench, ctx):
-    """All interrupts on, performance counters run."""
-    counting = regs.CHANNEL["perf_control"].field("run").put(1)
-    await bench.write(ctx, "interrupt_enable", 0xFFFF_FFFF)
-    await bench.write(ctx, "perf_control", counting)
 
 
 async def shown(bench, ctx):
