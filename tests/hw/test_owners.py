@@ -180,14 +180,15 @@ def test_aborts_of_either_at_any_time():
 
 
 def test_long_runs_of_software_are_interrupted_for_an_owner():
-    """Several times, behind descriptors of any size: no data and no register shows it."""
-    rng, half = seeded(), 10240
+    """Twice at least, behind descriptors of any size: no data and no register shows it."""
+    rng, half = seeded(), 12288
     credits = rng.random() < 0.5
     config = replace(SMALL, ram_size=32768)
     model = SeamModel(Core(SERIES7, config, shared=True), BASE, 0xA000)
     lists, source, destination, others = 0x1000, 0x2000, 0x5000, 0x8000
-    #: runs of the owners that have ended, and how many of them in each run of software's
-    ends, within = 0, []
+    fields = [regs.EXTENSION["waits_for"].field(name) for name in ("h2c0", "c2h0")]
+    #: of each channel, how many times software's run began to wait for the owner
+    waits = [0, 0]
 
     async def give(ctx, c2h, descriptors):
         """Credits for a run that is started, some at a time."""
@@ -204,25 +205,25 @@ def test_long_runs_of_software_are_interrupted_for_an_owner():
             model.write(regs.SGDMA_COMMON.address("credit_enable"), 0x0001_0001)
         model.memory[source : source + half] = rng.randbytes(half)
         for c2h in (False, True):
-            cuts = [0, *sorted(rng.sample(range(1, half), rng.randrange(8, 60))), half]
+            cuts = [0]
+            while cuts[-1] < half:
+                cuts.append(min(half, cuts[-1] + rng.randint(half // 64, 512)))
             spans = [
                 (at, BASE + destination + at, to - at) if c2h else (BASE + source + at, at, to - at)
                 for at, to in pairwise(cuts)
             ]
-            pushed, ended = rng.choice((0, 4)), ends
+            pushed = rng.choice((0, 4))
             channel = start_list(model, c2h=c2h, descriptors=spans, pushed=pushed)
             if credits:
                 await give(ctx, c2h, len(spans) - pushed)
             assert await finish(ctx, model, channel) == regs.Status.DESCRIPTOR_STOPPED
             count = await model.read(ctx, channel + regs.CHANNEL["completed_count"].offset)
             assert count == len(spans)
-            within.append(ends - ended)
         copied = model.memory[destination : destination + half]
         assert copied == model.memory[source : source + half]
 
     def owner(c2h):
         async def run(ctx):
-            nonlocal ends
             await ctx.tick().repeat(10)
             one, place = owners(model)[c2h], others + 0x1000 * c2h
             while True:
@@ -232,13 +233,21 @@ def test_long_runs_of_software_are_interrupted_for_an_owner():
                     ctx, model, one, spans, pushed=rng.randrange(2), at=lists + 0x800 * c2h
                 )
                 assert (end.outcome, end.aborted, end.count) == (Outcome.OK, 0, len(spans))
-                ends += 1
 
         return run
 
-    simulate(model.core, host, background=(*model.benches, owner(False), owner(True)))
-    # Twice 4 KiB of them are behind others.
-    assert min(within) >= 4, f"{within} runs of the owners while one of software's was busy"
+    async def watch(ctx):
+        before = [False, False]
+        async for _, _, value in ctx.tick().sample(model.core.waits_for):
+            now = [field.get(value) == regs.WaitsFor.GRANT for field in fields]
+            for number in range(2):
+                waits[number] += now[number] and not before[number]
+            before = now
+
+    background = *model.benches, owner(False), owner(True), watch
+    simulate(model.core, host, background=background)
+    # Once at the start, perhaps; then behind 4 KiB, and two descriptors that are handed on by then.
+    assert min(waits) >= 2
 
 
 @pytest.mark.parametrize("c2h", [False, True])
