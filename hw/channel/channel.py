@@ -112,7 +112,7 @@ class Channel(wiring.Component):
         wiring.connect(m, control.stream, wiring.flipped(self.stream.run))
         m.d.comb += [
             splitter.limit.eq(self.host.settings.piece_limit),
-            splitter.abort.eq(control.flush if self._shared else self.fetch.flush),
+            splitter.abort.eq(self.fetch.flush),
         ]
 
         # A piece of the stream waits for the ring, whose answer is registered: to look for room and

@@ -77,9 +77,7 @@ class ChannelControl(wiring.Component):
         Those of the owner. Only if `shared`.
     fetch : Out(FetchSignature)
         High `flush` means for the splitter and the data path, too, that they begin nothing new. It
-        stays high until everything is idle. Not so if `shared`.
-    flush : Out(1)
-        What `fetch.flush` is otherwise: it does not drop the list alone. Only if `shared`.
+        stays high until everything is idle.
     span : Out(stream of Span)
         Data to move, in order.
     finished : In(stream of Outcome, always ready)
@@ -124,7 +122,6 @@ class ChannelControl(wiring.Component):
                 "push": Out(stream.Signature(PushedWord, always_ready=True)),
                 **({"owned_push": Out(stream.Signature(PushedWord))} if shared else {}),
                 "fetch": Out(FetchSignature(shared)),
-                **({"flush": Out(1)} if shared else {}),
                 "span": Out(stream.Signature(Span)),
                 "finished": In(stream.Signature(Outcome, always_ready=True)),
                 "drained": In(1),
@@ -151,7 +148,7 @@ class ChannelControl(wiring.Component):
         m.submodules.run = run = RunState(c2h=c2h, shared=self._shared)
         m.submodules.in_flight = in_flight = InFlightQueue(self._shared)
         m.submodules.status = status = ChannelStatus(c2h=c2h)
-        m.submodules.credits = credits = CreditPool(self._shared)
+        m.submodules.credits = credits = CreditPool()
         m.submodules.counters = counters = PerformanceCounters()
         m.submodules.writeback = writeback = Writeback(
             where=base + regs.CHANNEL["writeback_lo"].offset >> 3,
@@ -229,8 +226,9 @@ class ChannelControl(wiring.Component):
         if self._shared:
             self._share(m, grant, run)
             m.d.comb += [
-                fetch.flush.eq(parts.flush | grant.drop),
-                self.flush.eq(parts.flush),
+                fetch.hold.eq(grant.hold),
+                fetch.resume.eq(grant.resume),
+                intake.start.eq(parts.start | grant.resume),
                 self.busy.eq(run.events.busy),
                 self.blocked.eq(
                     run.events.busy & ~(run.stream.running | run.stream.start_ok) | grant.rests
@@ -239,21 +237,6 @@ class ChannelControl(wiring.Component):
                 grant.streams.eq(intake.streams),
                 grant.empty.eq(in_flight.empty & ~intake.entry.valid),
             ]
-            with m.If(grant.resume):
-                m.d.sync += fetch.resume.eq(1)
-            with m.Elif(fetch.begun | parts.flush):
-                m.d.sync += fetch.resume.eq(0)
-            # What was fetched in vain is known when the next list begins, whoever's it is.
-            dropped, back = Signal(), Signal.like(credits.back)
-            # Of a run that software has cleared Run of, no credits are left.
-            m.d.sync += back.eq(Mux(fetch.begun & dropped & ~run.fall, fetch.unused, 0))
-            m.d.comb += credits.back.eq(back)
-            with m.If(run.fall):
-                m.d.sync += dropped.eq(0)
-            with m.Elif(grant.drop):
-                m.d.sync += dropped.eq(1)
-            with m.Elif(fetch.begun | ~run.stream.running):
-                m.d.sync += dropped.eq(0)
             with m.If(grant.owned):
                 m.d.comb += counters.beats.eq(0)
                 m.d.sync += credits.spent.eq(0)

@@ -20,11 +20,6 @@ class CreditPool(wiring.Component):
 
     Credits may be given before a run. Software must keep their sum within the register.
 
-    Parameters
-    ----------
-    shared : bool
-        What was fetched may come back.
-
     Members
     -------
     mode : In(1)
@@ -35,8 +30,6 @@ class CreditPool(wiring.Component):
         Software adds so many.
     spent : In(range(FETCH_DESCRIPTORS + 1))
         Descriptors that a read asks for in this cycle.
-    back : In(8)
-        Descriptors that were fetched in vain: they will be again. Only if `shared`.
     credits : Out
         For software to read.
     allowed : Out(range(FETCH_DESCRIPTORS + 1))
@@ -44,26 +37,18 @@ class CreditPool(wiring.Component):
         `spent` in the next cycle.
     """
 
-    def __init__(self, shared: bool = False):
-        self._shared = shared
-        super().__init__(
-            {
-                "mode": In(1),
-                "clear": In(1),
-                "give": In(1),
-                "given": In(_BITS),
-                "spent": In(range(FETCH_DESCRIPTORS + 1)),
-                **({"back": In(8)} if shared else {}),
-                "credits": Out(_BITS),
-                "allowed": Out(range(FETCH_DESCRIPTORS + 1)),
-            }
-        )
+    mode: In(1)
+    clear: In(1)
+    give: In(1)
+    given: In(_BITS)
+    spent: In(range(FETCH_DESCRIPTORS + 1))
+    credits: Out(_BITS)
+    allowed: Out(range(FETCH_DESCRIPTORS + 1))
 
     def elaborate(self, platform):
         m = Module()
         left = Signal(signed(_BITS + 1))
-        kept = self.credits - self.spent
-        m.d.comb += left.eq(kept + self.back if self._shared else kept)
+        m.d.comb += left.eq(self.credits - self.spent)
         with m.If(self.give):
             m.d.sync += self.credits.eq(left + self.given)
         with m.Else():

@@ -24,8 +24,8 @@ a small memory.
 A list may also begin with a block that the host has pushed (`hw.channel.push`) into slots of its
 own. What the host wrote is trusted no more than what memory holds.
 
-Where there is another owner, the host's list can be flushed for it and go on later. Where the first
-descriptor is that was not handed on is kept for that, and from there on all is read again.
+Where there is another owner of the channels, all this is there twice, once for the host's list and
+once for the owner's, of which one runs at a time: the host's is put aside for those of the owner.
 
 Format: PG195 (DMA/Bridge Subsystem for PCI Express), descriptor format and descriptor fetch.
 """
@@ -75,16 +75,6 @@ class _State(enum.Enum, shape=3):
     FOLLOW = 6
     #: add one to the number of a block's page
     PAGE = 7
-
-
-class _Place(data.Struct):
-    """Where the host's next descriptor is, as at `Block`; of a pushed block, `at` is all of it.
-
-    The page is that in which the block began, so it may be beyond that.
-    """
-
-    block: Block
-    pushed: 1
 
 
 def _known(slots: int) -> data.StructLayout:
@@ -155,17 +145,11 @@ class DescriptorFetch(wiring.Component):
         self._h2c, self._slots, self._shared = h2c, slots, shared
         count, always = h2c + c2h, {"always_ready": True}
         known = _known(slots)
-        self._table = ChannelTable(known, count)
-        self._lists = Lists(count, slots, width=width)
-        self._pages = BlockPages(count)
+        self._lists = Lists(count, slots, width=width, shared=shared)
+        self._table = ChannelTable(known, self._lists.count)
+        self._pages = BlockPages(self._lists.count)
         self._store = DescriptorStore(count, slots, width=width, shared=shared)
         self._plan = ReadPlan(count)
-        if shared:
-            self._places = ChannelTable(_Place, count)
-            self._place_pages = ChannelTable(PAGE_BITS, count)
-            #: the last descriptor of a block was handed on in the cycle before: the word that comes
-            #: is its `next`
-            self._leaves = Signal(name="leaves")
         #: the channel whose turn it is, and what is done for it
         self._turn = Signal(range(count), name="turn")
         self._state = Signal(_State, name="state")
@@ -231,14 +215,7 @@ class DescriptorFetch(wiring.Component):
         self._plan_reads(m)
         with m.Switch(self._state):
             with m.Case(_State.VISIT):
-                if self._shared:
-                    with m.If(self._leaves):
-                        m.d.comb += self._done.eq(1)
-                        self._next_block(m)
-                    with m.Else():
-                        self._visit(m)
-                else:
-                    self._visit(m)
+                self._visit(m)
             with m.Case(_State.CONTROL, _State.CARD, _State.PCI, _State.REPORT):
                 self._hand_on(m)
             with m.Case(_State.ADJACENT, _State.FOLLOW):
@@ -251,8 +228,6 @@ class DescriptorFetch(wiring.Component):
                     m.d.sync += self._state.eq(_State.VISIT)
         with m.If(~lists.runs):
             m.d.sync += self._state.eq(_State.VISIT)
-        if self._shared:
-            self._keep_place(m)
         self._take_turns(m)
         self._answer(m)
         return m
@@ -274,14 +249,35 @@ class DescriptorFetch(wiring.Component):
             wiring.connect(m, plan.jobs[n], wiring.flipped(self.jobs[n]))
             wiring.connect(m, wiring.flipped(self.retired[n]), lists.retired[n])
             m.d.comb += [lists.start[n].eq(port.start), lists.flush[n].eq(port.flush)]
+        number = lists.number(turn)
         m.d.comb += [
-            self._table.where.eq(turn),
+            self._table.where.eq(number),
             self._table.data.eq(self._following),
             self._table.write.eq(self._save),
             lists.issue.eq(Cat(plan.issue)),
         ]
-        for part in (self._table, lists, self._pages, store, plan):
-            m.d.comb += part.channel.eq(turn)
+        parts = {self._table: number, lists: turn, self._pages: number, store: turn, plan: turn}
+        m.d.comb += [part.channel.eq(which) for part, which in parts.items()]
+        if self._shared:
+            self._share(m)
+
+    def _share(self, m):
+        """Tell the host's lists and the other owner's apart, and put the host's aside."""
+        lists, plan, control = self._lists, self._plan, self.control
+        m.d.comb += lists.owned.eq(Cat(port.owned for port in control))
+        for source, *inside in (
+            (self.placement, lists.placement, self._store.placement),
+            (self.mark, lists.mark),
+        ):
+            number = lists.number(source.payload.client[: len(self._turn)])
+            m.d.comb += [port.payload.client.eq(number) for port in inside]
+        for n, port in enumerate(control):
+            visited = (self._turn == n) & (self._state != _State.VISIT)
+            reads = lists.reading[n] | self.jobs[n].valid | (plan.issued & (plan.of == n))
+            m.d.comb += [
+                lists.rest[n].eq(port.hold & ~visited & ~reads),
+                lists.resume[n].eq(port.resume),
+            ]
 
     def _plan_reads(self, m):
         """What is read next."""
@@ -307,30 +303,6 @@ class DescriptorFetch(wiring.Component):
             ),
         ]
 
-    def _keep_place(self, m):
-        """Keep where the host's list would go on: a block's, or one descriptor further."""
-        m.submodules.places, m.submodules.place_pages = self._places, self._place_pages
-        place, kept, following = self._places.value, self._places.data, self._following
-        hosts, further, block = ~self._its("owned"), Signal(), Signal()
-        for table in (self._places, self._place_pages):
-            m.d.comb += [table.channel.eq(self._turn), table.where.eq(self._turn)]
-        m.d.comb += [
-            # What is flushed was not handed on.
-            further.eq((self._state == _State.PCI) & self._lists.runs & hosts),
-            block.eq(self._leaves | (self._begun & hosts)),
-            self._places.write.eq(further | block),
-            kept.pushed.eq(Mux(block, following.pushed, place.pushed)),
-            kept.block.at.eq(Mux(block, following.block.at, place.block.at + ~place.pushed)),
-            kept.block.left.eq(Mux(block, following.block.left, place.block.left - 1)),
-            self._place_pages.write.eq(block),
-            self._place_pages.data.eq(self._pages.value),
-        ]
-        m.d.sync += self._leaves.eq(further & (place.block.left == 1) & ~self._stop)
-        with m.If(self._state == _State.PCI):
-            m.d.comb += self._store.word.eq(_NEXT)
-            with m.If(further & (place.block.left == 1) & ~self._stop):
-                m.d.comb += self._done.eq(0)
-
     def _behind(self):
         """An owner has begun a list before all of its descriptor is written, and it is not yet."""
         if not self._shared:
@@ -349,6 +321,10 @@ class DescriptorFetch(wiring.Component):
         """Look what there is to do for a channel."""
         lists, plan, known, following = self._lists, self._plan, self._known, self._following
         pushed, wanted, state = self._pushed, self._its("wanted"), self._state
+        resting = ~lists.runs | lists.starts
+        if self._shared:
+            # What has failed is not put aside.
+            resting |= self._its("hold") & ~lists.failed
         m.d.comb += self._linking.eq(~(self._present & wanted))
         with m.If(plan.issued & (plan.of == self._turn)):
             m.d.comb += [
@@ -371,16 +347,7 @@ class DescriptorFetch(wiring.Component):
                 following.taken.eq(lists.filled),
                 self._pages.write.eq(1),
             ]
-            otherwise = m.If
-            if self._shared:
-                otherwise, place = m.Elif, self._places.value
-                with m.If(self._its("resume")):
-                    m.d.comb += [
-                        following.block.eq(place.block),
-                        following.pushed.eq(place.pushed),
-                        self._pages.value.eq(self._place_pages.value),
-                    ]
-            with otherwise(~pushed.any):
+            with m.If(~pushed.any):
                 m.d.comb += [
                     following.block.at.eq(self._its("address")[ALIGN:-PAGE_BITS]),
                     following.block.left.eq(self._its("adjacent") + 1),
@@ -388,7 +355,7 @@ class DescriptorFetch(wiring.Component):
             # None of them is used then: software believes that it has pushed more.
             with m.Elif(~pushed.whole):
                 m.d.sync += state.eq(_State.REPORT)
-        with m.Elif(~lists.runs | lists.starts):
+        with m.Elif(resting):
             m.d.comb += self._done.eq(1)
         with m.Elif(self._behind()):
             pass
@@ -397,9 +364,8 @@ class DescriptorFetch(wiring.Component):
         with m.Elif(self._arrived & ~lists.ended & (known.block.left == 0)):
             m.d.sync += state.eq(_State.ADJACENT)
         with m.Elif(self._arrived & ~lists.ended & known.block.at[-1]):
-            # A block that crosses 4 KiB, which PG195 forbids. It may go on further behind that.
-            at = known.block.at[:-1] if self._shared else 0
-            m.d.comb += [self._save.eq(1), following.block.at.eq(at), self._pages.write.eq(1)]
+            # A block that crosses 4 KiB, which PG195 forbids
+            m.d.comb += [self._save.eq(1), following.block.at.eq(0), self._pages.write.eq(1)]
             m.d.sync += state.eq(_State.PAGE)
         with m.Elif(lists.failed & ~self._present & wanted):
             m.d.sync += [self._magic.eq(0), state.eq(_State.REPORT)]
@@ -418,8 +384,6 @@ class DescriptorFetch(wiring.Component):
                     store.word.eq(Mux(c2h, _SOURCE, _DESTINATION)),
                 ]
                 m.d.sync += [self._stop.eq((word & regs.DESC_STOP).any()), state.eq(_State.CARD)]
-                if self._shared:
-                    m.d.sync += self._adjacent.eq(word[8:])
                 with m.If(word[16:32] != regs.DESC_MAGIC):
                     m.d.sync += [self._magic.eq(1), state.eq(_State.REPORT)]
             with m.Case(_State.CARD):
@@ -435,8 +399,6 @@ class DescriptorFetch(wiring.Component):
                     self._done.eq(1),
                     self._ends.eq(self._stop),
                 ]
-                if self._shared:
-                    m.d.comb += self._save.eq(self._lists.runs)
                 with m.If(known.pushed):
                     m.d.comb += following.block.left.eq(known.block.left - 1)
                 with m.Else():
@@ -452,25 +414,21 @@ class DescriptorFetch(wiring.Component):
 
     def _follow(self, m):
         """Read Nxt_adj and `next` of the last descriptor of a block: the next block."""
-        state, store, word = self._state, self._store, self._store.data
+        state, store, word, following = self._state, self._store, self._store.data, self._following
         with m.If(state == _State.ADJACENT):
             m.d.comb += [self._linking.eq(1), store.word.eq(_NEXT)]
             m.d.sync += [self._adjacent.eq(word[8:]), state.eq(_State.FOLLOW)]
         with m.Else():
-            self._next_block(m)
-            m.d.comb += [self._save.eq(1), self._pages.write.eq(1)]
+            m.d.comb += [
+                self._save.eq(1),
+                following.block.at.eq(word[ALIGN:-PAGE_BITS]),
+                following.block.left.eq(self._adjacent + 1),
+                following.pushed.eq(0),
+                self._pages.write.eq(1),
+                self._pages.set.eq(1),
+                self._pages.value.eq(word[-PAGE_BITS:]),
+            ]
             m.d.sync += state.eq(_State.VISIT)
-
-    def _next_block(self, m):
-        """What follows is where the word of `next` points to."""
-        word, following = self._store.data, self._following
-        m.d.comb += [
-            following.block.at.eq(word[ALIGN:-PAGE_BITS]),
-            following.block.left.eq(self._adjacent + 1),
-            following.pushed.eq(0),
-            self._pages.set.eq(1),
-            self._pages.value.eq(word[-PAGE_BITS:]),
-        ]
 
     def _take_turns(self, m):
         """The next visit: of the channel behind this one, or one that has just got work."""
@@ -504,7 +462,6 @@ class DescriptorFetch(wiring.Component):
             m.d.comb += [
                 port.spent.eq(Mux(plan.issue[n], plan.count, 0)),
                 port.begun.eq(self._begun & mine),
-                *([port.unused.eq(self._unused)] if self._shared else []),
                 port.word.valid.eq(self._hands_on & lists.runs & mine),
                 port.word.payload.eq(part),
                 port.reading.eq(lists.reading[n]),

@@ -54,7 +54,7 @@ class ChannelGrant(wiring.Component):
     has no `more` or withdraws a request, software's run comes first.
 
     A run of software's that has moved `share` bytes is interrupted behind a descriptor, for a turn
-    of an owner that waits: its list is dropped, what was begun of it completes, and then the
+    of an owner that waits: its list is put aside, what was begun of it completes, and then the
     channel is the owner's. Later its list goes on where it was. Software sees nothing of that: its
     run is busy all the time. Bytes of one run stay together in the stream, so a run that has used
     it goes on at once, and is interrupted no more.
@@ -99,11 +99,9 @@ class ChannelGrant(wiring.Component):
         The channel's parts, for whoever has the channel.
     owned : Out(1)
         The other owner has the channel.
-    drop : Out(1)
-        Drop the list that is fetched; what is taken of it goes on.
-    resume : Out(1)
-        With `parts.start`: the list of software's goes on. That the run has used the stream
-        `follows` then.
+    hold : Out(1), resume : Out(1)
+        Software's list, as at `hw.channel.signatures.FetchSignature`. What is taken of it goes on.
+        It goes on as if it started, and if the run has used the stream, which `follows` then.
     rests : Out(1)
         A run of software's is interrupted.
     """
@@ -123,7 +121,7 @@ class ChannelGrant(wiring.Component):
                 "long": In(1),
                 "parts": Out(RunPartsSignature()),
                 "owned": Out(1),
-                "drop": Out(1),
+                "hold": Out(1),
                 "resume": Out(1),
                 "rests": Out(1),
             }
@@ -170,7 +168,7 @@ class ChannelGrant(wiring.Component):
 
         # Passed on; software's runs rest while the channel is not theirs.
         m.d.comb += [
-            parts.start.eq(host.start | self.resume),
+            parts.start.eq(host.start),
             parts.halt.eq(host.halt & ~self.owned),
             parts.flush.eq((host.flush & ~rests) | flush),
             parts.oldest.ready.eq(host.oldest.ready),
@@ -208,11 +206,11 @@ class ChannelGrant(wiring.Component):
                 with m.Elif(owner.request & has & going & moved[-1] & ~self.streams):
                     m.next = "Interrupt"
             with m.State("Interrupt"):
-                m.d.comb += self.drop.eq(~(parts.quiet & self.empty))
-                with m.If(~going | (parts.failure != Outcome.OK)):
+                m.d.comb += self.hold.eq(1)
+                with m.If(~going):
                     # It ends by itself.
                     m.next = "Host"
-                with m.Elif(~self.drop):
+                with m.Elif(parts.quiet & self.empty):
                     m.next = "Host"
                     with m.If(self.streams):
                         m.d.comb += [self.resume.eq(1), parts.follows.eq(1)]

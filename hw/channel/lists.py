@@ -4,7 +4,7 @@
 from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
+from amaranth.utils import ceil_log2, exact_log2
 
 from peerdma import regs
 
@@ -38,9 +38,13 @@ def _ends(control) -> Value:
 class Lists(wiring.Component):
     """Whether each channel's list runs, what of it has arrived, and whether a read has failed.
 
+    If `shared`, a channel has two lists, of which one runs at a time: the host's, and with
+    `channels` rounded up to a power of two added to its number, that of another owner.
+
     Parameters
     ----------
     channels : int
+    shared : bool
     slots : int
         Descriptors in the ring of each channel.
     width : int
@@ -51,7 +55,10 @@ class Lists(wiring.Component):
     start, flush : In(channels)
         A list is to begin; it is over. As at `hw.channel.fetch.DescriptorFetch`.
     placement, mark, retired
-        As at `hw.channel.fetch.DescriptorFetch`.
+        As at `hw.channel.fetch.DescriptorFetch`, but `client` is the number of the list.
+    owned : In(channels), rest : In(channels), resume : In(channels)
+        The other owner's list is meant. The host's is put aside, unless it has failed; goes on.
+        Only if `shared`.
     issue : In(channels)
         A read for this channel is issued.
     running, reading : Out(channels)
@@ -70,13 +77,18 @@ class Lists(wiring.Component):
         How many descriptors have arrived in its ring, with the bit above the slot's number.
     """
 
-    def __init__(self, channels: int, slots: int, *, width: int):
-        self._channels, self._slots = channels, slots
+    def __init__(self, channels: int, slots: int, *, width: int, shared: bool = False):
+        self._channels, self._slots, self._shared = channels, slots, shared
+        self._bits = ceil_log2(channels)
+        #: how many there are
+        self.count = 2 << self._bits if shared else channels
         always = {"always_ready": True}
+        sharing = ("owned", "rest", "resume") if shared else ()
         super().__init__(
             {
                 "start": In(channels),
                 "flush": In(channels),
+                **{name: In(channels) for name in sharing},
                 "placement": In(stream.Signature(placement(width), **always)),
                 "mark": In(stream.Signature(InOrderMark, **always)),
                 "retired": In(stream.Signature(Retired, **always)).array(channels),
@@ -100,19 +112,23 @@ class Lists(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         channels, now = self._channels, self.channel
-        starting, ended, failed = (
-            Signal(channels, name=name) for name in ("starting", "ended_lists", "failed_lists")
-        )
+        starting, failed = (Signal(channels, name=name) for name in ("starting", "failed_lists"))
+        ended = Signal(self.count, name="ended_lists")
+        #: of each channel, the end of the list that is meant has arrived
+        at_end, client = ended, self.mark.payload.client
+        if self._shared:
+            half, client = self.count // 2, client[: self._bits]
+            at_end = (ended & ~self.owned) | (ended[half:] & self.owned)
         outstanding = Array(
             Signal(range(READS + 1), name=f"outstanding{n}") for n in range(channels)
         )
         m.d.comb += [
             self.runs.eq(self.running.bit_select(now, 1)),
             self.starts.eq(starting.bit_select(now, 1)),
-            self.ended.eq(ended.bit_select(now, 1)),
+            self.ended.eq(at_end.bit_select(now, 1)),
             self.failed.eq(failed.bit_select(now, 1)),
             self.busy.eq(outstanding[now] == READS),
-            self.complete.eq(ended | failed | ~self.running),
+            self.complete.eq(at_end | failed | ~self.running),
         ]
         with m.If(self.begin):
             m.d.sync += starting.bit_select(now, 1).eq(0)
@@ -122,14 +138,14 @@ class Lists(wiring.Component):
         placed, mark = self.placement.payload, self.mark.payload
         with m.If(self.placement.valid & places(placed, 0) & _ends(placed.data[:32])):
             m.d.sync += ended.bit_select(placed.client, 1).eq(1)
-        m.submodules.filled = filled = ChannelTable(len(self.filled), channels)
+        m.submodules.filled = filled = ChannelTable(len(self.filled), self.count)
         m.submodules.failure = failure = ChannelTable(Outcome, channels)
         m.d.comb += [
-            filled.channel.eq(now),
+            filled.channel.eq(self.number(now)),
             filled.where.eq(mark.client),
             filled.data.eq(mark.place.as_value() >> ALIGN),
             # A mark of a read behind one that failed says nothing about the list.
-            filled.write.eq(self.mark.valid & ~failed.bit_select(mark.client, 1)),
+            filled.write.eq(self.mark.valid & ~failed.bit_select(client, 1)),
             self.filled.eq(filled.value),
             failure.channel.eq(now),
             self.failure.eq(failure.value),
@@ -148,9 +164,21 @@ class Lists(wiring.Component):
                 m.d.sync += [
                     self.running[n].eq(1),
                     starting[n].eq(1),
-                    ended[n].eq(0),
+                    ended.bit_select(self.number(Const(n, self._bits)), 1).eq(0),
                     failed[n].eq(0),
                 ]
             with m.If(self.flush[n]):
                 m.d.sync += self.running[n].eq(0)
+            if self._shared:
+                with m.If(self.rest[n] & ~failed[n]):
+                    m.d.sync += self.running[n].eq(0)
+                with m.If(self.resume[n]):
+                    # The owner's may have been flushed before it began, or have failed.
+                    m.d.sync += [self.running[n].eq(1), starting[n].eq(0), failed[n].eq(0)]
         return m
+
+    def number(self, channel):
+        """That of the list of this channel that is meant; of `range(channels)`."""
+        if not self._shared:
+            return channel
+        return Cat(channel, self.owned.bit_select(channel, 1))

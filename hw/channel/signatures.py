@@ -200,12 +200,11 @@ class FetchSignature(wiring.Signature):
         until `begun`.
     owned : Out(1)
         Those are meant that another owner has pushed, not the host. Stable during a list.
-    resume : Out(1), unused : In(7)
-        The list is the host's last one again, from the first descriptor on that was not handed on
-        whole before `flush`, which was after `begun`; nothing else says then where it is. Stable
-        from `start` until `begun`.
-        And how many were read of the list before, and not handed on; while `begun`. Only if
-        `shared`.
+    hold : Out(1), resume : Out(1)
+        Put the host's list aside, which has `begun`, behind a descriptor: `active` falls when
+        nothing of it is under way, and lists of the other owner may follow. Not if a read of it has
+        failed: then it goes on to its end.
+        High for one cycle, instead of `start`: it goes on where it was. Only if `shared`.
     begun : In(1)
         High for one cycle: the list begins.
     halt : Out(1)
@@ -232,7 +231,7 @@ class FetchSignature(wiring.Signature):
     """
 
     def __init__(self, shared: bool = False):
-        more = {"resume": Out(1), "unused": In(7)} if shared else {}
+        more = {"hold": Out(1), "resume": Out(1)} if shared else {}
         super().__init__(
             {
                 "start": Out(1),

@@ -98,20 +98,21 @@ class DescriptorStore(wiring.Component):
     width : int
         Bits of a word of what reads bring.
     shared : bool
-        Another owner pushes descriptors, too, and has a memory of its own for them. That and
-        the host's are block RAM then: in one of LUTs for both, a choice of what to write takes as
-        many again.
+        Another owner has descriptors, too: a ring of its own, and a memory for those that it
+        pushes. That and the host's are block RAM then: in one of LUTs for both, a choice of what to
+        write takes as many again.
 
     Members
     -------
     placement : In(stream of placement, always ready)
-        What reads bring; `client` is the channel.
+        What reads bring; `client` is the channel, if `shared` the number of the list as at
+        `hw.channel.lists.Lists`.
     push : array of In(stream of PushedWord, always ready)
         What the host pushes, for one channel at a time.
     owned_push : array of In(stream of PushedWord)
         What the owner pushes; waits for channels with lower numbers. Only if `shared`.
     channel, slot, pushed_slot, word, pushed, owned : In
-        Which word to read; what is pushed, if so, by the owner, or else by the host.
+        Which word to read: of what is pushed, if so; of what is the owner's, or else the host's.
     data : Out(64)
         It, one cycle later.
     """
@@ -141,14 +142,16 @@ class DescriptorStore(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         channels = self._channels
-        m.submodules.ring = ring = DescriptorSlots(channels, self._slots, width=self._width)
+        rings = 2 << ceil_log2(channels) if self._shared else channels
+        m.submodules.ring = ring = DescriptorSlots(rings, self._slots, width=self._width)
         m.submodules.pushes = pushes = DescriptorSlots(
             channels, regs.PUSH_DESCRIPTORS, width=BUS_WIDTH, block=self._shared
         )
         wiring.connect(m, wiring.flipped(self.placement), ring.placement)
         from_push = Signal()
         m.d.sync += from_push.eq(self.pushed)
-        m.d.comb += [ring.ring.eq(self.channel), pushes.ring.eq(self.channel)]
+        its = Cat(self.channel, self.owned) if self._shared else self.channel
+        m.d.comb += [ring.ring.eq(its), pushes.ring.eq(self.channel)]
         memories = [(ring, self.slot), (pushes, self.pushed_slot)]
         pushed = pushes.data
         if self._shared:

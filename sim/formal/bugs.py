@@ -132,8 +132,8 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a run of software's rests when nothing of it is left",
             "hw/channel/grant.py",
-            "self.drop.eq(~(parts.quiet & self.empty))",
-            "self.drop.eq(~parts.quiet)",
+            "with m.Elif(parts.quiet & self.empty):",
+            "with m.Elif(parts.quiet):",
         ),
         Edit(
             "one that has used the stream does not rest",
@@ -615,7 +615,7 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "nothing behind a read that failed is handed on",
             "hw/channel/lists.py",
-            "self.mark.valid & ~failed.bit_select(mark.client, 1)",
+            "self.mark.valid & ~failed.bit_select(client, 1)",
             "self.mark.valid",
         ),
     ],

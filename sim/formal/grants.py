@@ -76,7 +76,7 @@ class Grants(Property):
             Assume(running | ~(host.flush | host.oldest.ready)),
             Assume(host.oldest.valid | ~host.oldest.ready),
             Assume(~(rests & host.stream.breaks)),
-            Assume(~(block.empty & parts.oldest.valid)),
+            Assume(~(block.empty & (parts.oldest.valid | (parts.failure != Outcome.OK)))),
             Assume(~self.past(m, has & block.streams) | ~has | block.streams),
             # What an owner does.
             bounded(owner.granted & ~owner.started & owner.request, 2 * self.MOST),
@@ -96,7 +96,7 @@ class Grants(Property):
         #: nothing has failed that is to be reported
         fine = Signal()
         follows = parts.follows & ~block.resume
-        mine = parts.start & ~host.start & ~block.resume
+        mine = parts.start & ~host.start
         #: runs of the owner under way; one ends well in this cycle
         under_way, retires = Signal(range(RUNS + 1)), Signal()
         m.d.comb += retires.eq(parts.oldest.ready & oldest.stop & started & ~parts.flush)
@@ -119,14 +119,15 @@ class Grants(Property):
             Assert(~rests | self.past(m, rests | (parts.quiet & block.empty & ~block.streams))),
             Assert(~rests | (host.quiet & ~host.oldest.valid & (host.failure == Outcome.OK))),
             Assert(~(rests & host.streamed)),
-            Assert(~(block.drop & (granted | parts.start))),
-            Assert(~block.resume | (running & ~granted & ~parts.flush & ~host.halt)),
-            Assert(~block.resume | Mux(rests, parts.stream.start_ok, parts.follows)),
+            Assert(~(block.hold & (granted | rests | parts.start))),
+            Assert(~block.resume | (running & ~granted & ~parts.flush & ~host.halt & ~mine)),
+            Assert(~block.resume | (rests | (block.hold & parts.quiet & parts.follows))),
+            Assert(~block.resume | ~rests | parts.stream.start_ok),
             Assert(~(host.start & granted)),
             Assert(~mine | (granted & owner.request & (started == parts.follows))),
             Assert(~mine | (owner.start & owner.ready)),
             Assert(~(owner.start & owner.ready) | mine),
-            Assert(~parts.start | block.resume | (parts.stream.start_ok & ~has)),
+            Assert(~parts.start | (parts.stream.start_ok & ~has)),
             Assert(~follows | (mine & ~parts.fetching & ~parts.flush & (under_way != RUNS))),
             Assert(~parts.follows | (parts.failure == Outcome.OK)),
             Assert(~follows | ~parts.oldest.valid),

@@ -26,10 +26,10 @@ class Bench:
         self.dut = ChannelControl(
             index=0, c2h=c2h, ram_size=65536, has_stream=shared, pushable=True, shared=shared
         )
-        self._shared = shared
         self._owned = self.dut.host.owned if shared else Const(0)
-        self._resume = self.dut.fetch.resume if shared else Const(0)
-        self._flush = self.dut.flush if shared else self.dut.fetch.flush
+        self._hold, self._resume = (
+            getattr(self.dut.fetch, name) if shared else Const(0) for name in ("hold", "resume")
+        )
         self.base = regs.C2H_CHANNEL_BASE if c2h else 0
         self.descriptors = []
         self.owned_descriptors = []
@@ -40,14 +40,14 @@ class Bench:
         self.spans = []
         self.errors = []
         self.starts = 0
-        #: of each list that has begun, in order: it was software's last one, which went on
+        #: of each list that has started or gone on, in order: it went on
         self.resumed = []
         #: software's descriptors that were handed on whole, in order
         self.handed = []
         #: `beats` says what has moved, all of a span when it finishes
         self.moves = False
-        #: descriptors that a read asks for, if credits allow that; 0: none is read, all are there
-        self.ahead = 0
+        #: cycles that reads under way take when software's list is put aside
+        self.reading = 0
         #: whether any were pushed, the last one is whole, and how many are, at each start
         self.pushed = []
         self.interrupt_rises = 0
@@ -66,15 +66,10 @@ class Bench:
         """Descriptor source and data path, one step a clock cycle."""
         dut = self.dut
         queue, words, moving, cycle, before = [], [], [], 0, 0
-        #: a list has started, and begins; of that which has begun: it is software's
-        begins = hosts = False
-        listed = []
-        #: of software's list, what was not handed on whole
-        rest = []
-        #: the descriptor that is handed on
-        telling = None
-        #: what was read of the list and not handed on; the cycle of its last read
-        unused, read = 0, 0
+        #: what is left of software's list that was put aside; the list is software's
+        aside, hosts = [], False
+        #: the descriptor that is handed on; cycles for which the list has been held
+        telling, held = None, 0
         word = dut.fetch.word
         async for (
             _,
@@ -82,12 +77,10 @@ class Bench:
             owned,
             start,
             pushed,
+            hold,
             resume,
-            drop,
             flush,
             wanted,
-            halt,
-            credit,
             given,
             valid,
             span,
@@ -98,12 +91,10 @@ class Bench:
             self._owned,
             dut.fetch.start,
             dut.fetch.pushed,
+            self._hold,
             self._resume,
             dut.fetch.flush,
-            self._flush,
             dut.fetch.wanted,
-            dut.fetch.halt,
-            dut.fetch.credit,
             dut.fetch.word.valid,
             dut.span.valid,
             dut.span.payload,
@@ -117,27 +108,29 @@ class Bench:
             if failed:
                 address = error.address if error.located else 0
                 self.errors.append((error.outcome, address, error.descriptor))
-            if start:
+            held = held + 1 if hold else 0
+            if start or resume:
                 self.starts += 1
                 self.pushed.append((pushed.any, pushed.whole, pushed.count))
                 self.owners.append(owned)
-                begins, listed = True, list(self.owned_descriptors if owned else self.descriptors)
-            if begins and not start:
-                begins, hosts, words, telling, unused, read = False, not owned, [], None, 0, 0
                 self.resumed.append(resume)
-                if hosts:
-                    rest = listed = rest if resume else listed
-                queue = list(listed)
-            elif wanted and queue and not given and (unused or not self.ahead):
+                assert not (queue or words)
+                hosts = not owned
+                if resume:
+                    queue, aside = aside, []
+                else:
+                    queue = list(self.owned_descriptors if owned else self.descriptors)
+            elif hold:
+                if held > self.reading and not words and queue:
+                    aside, queue = queue, []
+            elif wanted and queue and not given:
                 telling = queue.pop(0)
                 words = self._words(telling)
-                unused -= bool(self.ahead)
             if valid:
                 self.spans.append((span.pci_address, span.card_address, span.length))
                 outcome = self.outcomes.get(len(self.spans) - 1, 0)
                 moving.append((cycle + self.delay, outcome, span.length))
-            if drop:
-                unused += bool(words)
+            if flush:
                 queue, words = [], []
             done = bool(moving) and moving[0][0] <= cycle and not self.stuck
             ctx.set(dut.finished.valid, done)
@@ -153,21 +146,12 @@ class Bench:
             ctx.set(dut.drained, not moving and not done)
             ctx.set(dut.span.ready, 1)
             ctx.set(dut.fetch.begun, start)
-            if self._shared:
-                ctx.set(dut.fetch.unused, unused)
-            if self.ahead:
-                count = 0
-                # What follows of the credits is there two cycles after a read.
-                if queue and not (begins or halt) and cycle - read > 3:
-                    count = min(self.ahead, credit, len(queue) - unused)
-                    unused, read = unused + count, cycle
-                ctx.set(dut.fetch.spent, count)
-            ctx.set(dut.fetch.active, bool(begins or queue or words))
+            ctx.set(dut.fetch.active, bool(queue or words))
             ctx.set(word.valid, bool(words))
             if words:
                 ctx.set(word.payload, words.pop(0))
                 if not words and hosts and telling["outcome"] == Outcome.OK:
-                    self.handed.append(rest.pop(0)["pci_address"])
+                    self.handed.append(telling["pci_address"])
 
     @staticmethod
     def _words(found):

@@ -41,6 +41,12 @@ class Side:
         self.memory, self.failures = {}, {}
         self._forget()
 
+    #: what `_forget` begins anew, and what a list reads
+    _OF_A_LIST = (
+        *("reads", "read_times", "arrived_times", "items", "item_times", "parts", "failed"),
+        *("memory", "failures"),
+    )
+
     def _forget(self):
         self.reads, self.read_times, self.arrived_times = [], [], []
         self.items, self.item_times, self.parts = [], [], {}
@@ -117,41 +123,32 @@ class Side:
                 bench.set(self.control.start, 0)
         bench.set(port.valid, 0)
 
-    async def interrupt(self):
-        """Has the fetch drop the list, as for another owner's; what it has handed on counts."""
+    @property
+    def ended(self):
+        """Whether the last descriptor of the list, or the error that ends it, was handed on."""
+        return bool(self.items) and (isinstance(self.items[-1], Error) or self.items[-1].stop)
+
+    async def put_aside(self):
+        """Has the fetch put the host's list aside, or end it; what `resume` needs is returned."""
+        self.bench.set(self.control.hold, 1)
         while self.active:
-            await self.step(flush=1)
+            await self.step()
+        self.bench.set(self.control.hold, 0)
+        # The bench hears of a cycle in the next one.
         await self.step()
+        return {name: getattr(self, name) for name in ("todo", "first", *self._OF_A_LIST)}
 
-    async def begin(self, todo):
-        """Starts a list, until it has begun; tells how many of that before were read in vain."""
-        self._begin(todo)
-        return await self._begun()
-
-    async def resume(self, memory):
-        """Has it go on with the host's list, which was interrupted; tells the same."""
+    async def resume(self, kept):
+        """Has the host's list go on that was put aside; nothing else says where it is."""
         bench, control = self.bench, self.control
-        self._forget()
-        self.memory, self.failures = memory, {}
-        await self.step()
+        vars(self).update(kept)
         for name in ("address", "adjacent"):
             bench.ctx.set(getattr(control, name), bench.rng.randrange(64))
-        bench.ctx.set(control.pushed, {"any": 0, "whole": bench.rng.randrange(2), "count": 3})
+        bench.ctx.set(control.pushed, bench.rng.choice(({"any": 1}, {"whole": 1, "count": 3})))
         bench.set(control.owned, 0)
         bench.set(control.resume, 1)
-        bench.set(control.start, 1)
-        unused = await self._begun()
+        await self.step()
         bench.set(control.resume, 0)
-        return unused
-
-    async def _begun(self):
-        begun = False
-        while not begun:
-            _, _, begun, unused = await self.ctx.tick().sample(
-                self.control.begun, self.control.unused
-            )
-            self.bench.set(self.control.start, 0)
-        return unused
 
     async def end(self, cycles=20_000):
         """Waits for the end of the list and compares it with the reference.
@@ -354,9 +351,10 @@ class Bench:
                 )
                 if issued:
                     side.take(offer)
-                side.told(part if words >> number & 1 else None)
                 if dropped >> number & 1:
                     side.parts = {}
+                else:
+                    side.told(part if words >> number & 1 else None)
             self.cycle += 1
 
     def _bring(self):

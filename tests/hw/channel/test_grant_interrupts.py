@@ -82,18 +82,18 @@ def alone(c2h, descriptors, **members):
     return found
 
 
-def watch_drops(bench, drops):
-    """Notes each cycle in which a list is dropped, and nothing else."""
+def watch_holds(bench, holds):
+    """Notes each cycle in which a list is put aside."""
 
     async def watch(ctx):
-        async for _, _, drop, flush in ctx.tick().sample(bench.dut.fetch.flush, bench.dut.flush):
-            if drop and not flush:
-                drops.append(len(bench.handed))
+        async for _, _, hold in ctx.tick().sample(bench.dut.fetch.hold):
+            if hold:
+                holds.append(len(bench.handed))
 
     return watch
 
 
-@pytest.mark.parametrize("delay", [1, 5, 6, 7, 8, 60])
+@pytest.mark.parametrize(("delay", "reading"), [(1, 0), (5, 30), (6, 0), (7, 5), (8, 0), (60, 0)])
 @pytest.mark.parametrize(
     ("count", "runs", "rests"),
     [
@@ -104,9 +104,12 @@ def watch_drops(bench, drops):
         (48, 2, True),
     ],
 )
-def test_a_run_goes_on_where_it_was_when_the_owner_has_had_its_turn(c2h, count, runs, rests, delay):
+def test_a_run_goes_on_where_it_was_when_the_owner_has_had_its_turn(
+    c2h, count, runs, rests, delay, reading
+):
     descriptors, grants = table(count), []
     bench = bench_of(c2h, descriptors, delay=delay)
+    bench.reading = reading
 
     async def testbench(ctx):
         await start(bench, ctx)
@@ -145,14 +148,14 @@ def test_a_run_goes_on_where_it_was_when_the_owner_has_had_its_turn(c2h, count, 
 
 
 def test_a_run_is_not_interrupted_where_no_owner_requests_the_channel(bench):
-    drops = []
+    holds = []
 
     async def testbench(ctx):
         await start(bench, ctx)
         assert (await shown(bench, ctx))[0] == GOOD
 
-    bench.run(testbench, watch_drops(bench, drops))
-    assert not drops
+    bench.run(testbench, watch_holds(bench, holds))
+    assert not holds
     assert bench.resumed == [0]
 
 
@@ -168,7 +171,7 @@ def test_clearing_run_of_one_that_rests_ends_it_alone(bench, begun, restart):
     async def watch(ctx):
         dut = bench.dut
         async for _, _, owned, flush, breaks in ctx.tick().sample(
-            dut.host.owned, dut.flush, dut.stream.breaks
+            dut.host.owned, dut.fetch.flush, dut.stream.breaks
         ):
             if owned and flush and bench.stuck:
                 flushes.append(flush)
@@ -213,7 +216,7 @@ def test_clearing_run_of_one_that_rests_ends_it_alone(bench, begun, restart):
 
 def test_a_run_that_has_used_the_stream_is_not_interrupted(c2h):
     """However much it moves."""
-    drops = []
+    holds = []
     descriptors = table(4 * ENOUGH)
     descriptors[0]["card_address"] = regs.STREAM_WINDOW
     bench = bench_of(c2h, descriptors)
@@ -224,11 +227,11 @@ def test_a_run_that_has_used_the_stream_is_not_interrupted(c2h):
         assert bench.handed == addresses(descriptors)
         assert await shown(bench, ctx) == (GOOD, len(descriptors), LENGTH * len(descriptors))
 
-    bench.run(testbench, watch_drops(bench, drops))
-    assert not drops
+    bench.run(testbench, watch_holds(bench, holds))
+    assert not holds
 
 
-def test_a_run_whose_first_stream_descriptor_comes_as_its_list_is_dropped_goes_on(c2h):
+def test_a_run_whose_first_stream_descriptor_comes_as_its_list_is_put_aside_goes_on(c2h):
     """Without the owner, which waits for its end. Its other bytes of the stream are behind."""
     found = set()
     for first in range(ENOUGH, ENOUGH + 5):
@@ -236,7 +239,7 @@ def test_a_run_whose_first_stream_descriptor_comes_as_its_list_is_dropped_goes_o
             descriptors = table(3 * ENOUGH)
             for each in descriptors[first:]:
                 each["card_address"] = regs.STREAM_WINDOW
-            bench, drops = bench_of(c2h, descriptors, delay=delay), []
+            bench, holds = bench_of(c2h, descriptors, delay=delay), []
 
             async def testbench(ctx, bench=bench, descriptors=descriptors):
                 await start(bench, ctx)
@@ -244,13 +247,13 @@ def test_a_run_whose_first_stream_descriptor_comes_as_its_list_is_dropped_goes_o
                 seen = await shown(bench, ctx)
                 assert seen == (GOOD, len(descriptors), LENGTH * len(descriptors))
 
-            bench.run(testbench, watch_drops(bench, drops))
+            bench.run(testbench, watch_holds(bench, holds))
             assert bench.handed == addresses(descriptors)
             streamed = [bool(card & regs.STREAM_WINDOW) for _, card, _ in bench.spans]
             begin = streamed.index(True)
             # The bytes of the stream follow each other.
             assert all(streamed[begin : begin + len(descriptors) - first])
-            found.add((*bench.owners, *bench.resumed, bool(drops)))
+            found.add((*bench.owners, *bench.resumed, bool(holds)))
     rested, went_on, untouched = (
         (0, 1, 0, 0, 0, 1, True),
         (0, 0, 1, 0, 1, 0, True),
@@ -273,10 +276,10 @@ def test_a_run_whose_first_stream_descriptor_comes_as_its_list_is_dropped_goes_o
     ids=["stop", "data", "decode", "magic"],
 )
 @pytest.mark.parametrize("delay", [60, 63])
-def test_a_run_that_ends_while_its_list_is_dropped_ends_as_it_would_have(
+def test_a_run_that_ends_while_its_list_is_put_aside_ends_as_it_would_have(
     c2h, count, bad, outcomes, delay
 ):
-    descriptors, drops = table(count), []
+    descriptors, holds = table(count), []
     for at, members in bad.items():
         descriptors[at] |= members
     bench = bench_of(c2h, descriptors, delay=delay, outcomes=outcomes)
@@ -286,7 +289,7 @@ def test_a_run_that_ends_while_its_list_is_dropped_ends_as_it_would_have(
         ctx.set(bench.dut.owner.request, 1)
         seen = [await shown(bench, ctx), bench.interrupt_rises, bench.errors]
         expected = alone(c2h, descriptors, delay=delay, outcomes=outcomes)
-        # How much was under way behind an error depends on when the list was dropped.
+        # How much was under way behind an error depends on when the list was put aside.
         assert seen[0][:2] == expected[0][:2]
         assert seen[1:] == expected[1:]
         bench.outcomes = {}
@@ -297,8 +300,8 @@ def test_a_run_that_ends_while_its_list_is_dropped_ends_as_it_would_have(
         await bench.write(ctx, "control", LOG_ALL | RUN)
         assert await finished(bench, ctx) == GOOD
 
-    bench.run(testbench, watch_drops(bench, drops))
-    assert drops
+    bench.run(testbench, watch_holds(bench, holds))
+    assert holds
     assert bench.owners == [0, 1, 0]
     assert bench.resumed == [0, 0, 0]
 
@@ -331,63 +334,3 @@ def test_a_soft_reset_ends_a_run_that_rests(bench, begun):
         assert not any(bench.resumed)
 
     bench.run(testbench)
-
-
-async def credits_of(bench, ctx):
-    return await bench.read(ctx, "descriptor_credits", regs.SGDMA)
-
-
-@pytest.mark.parametrize("given", [16, 40, 6])
-@pytest.mark.parametrize("ahead", [1, 4, 16])
-def test_credits_are_taken_by_what_was_handed_on(bench, given, ahead):
-    """What was read in vain comes back, as it is read again. With too few the rest waits."""
-    bench.ahead, count = ahead, len(bench.descriptors)
-
-    async def testbench(ctx):
-        ctx.set(bench.dut.host.settings.credit_mode, 1)
-        await bench.write(ctx, "descriptor_credits", given, regs.SGDMA)
-        await interrupt(bench, ctx)
-        await bench.owner.begin(ctx)
-        await ctx.tick().repeat(2)
-        assert ENOUGH <= len(bench.handed) < count
-        assert await credits_of(bench, ctx) == given - len(bench.handed)
-        await bench.owner.end(ctx)
-        if given < count:
-            await ctx.tick().repeat(300)
-            assert bench.handed == addresses(bench.descriptors)[:given]
-            assert await bench.read(ctx, "status") == Status.BUSY
-            assert await credits_of(bench, ctx) == 0
-            await bench.write(ctx, "descriptor_credits", count - given, regs.SGDMA)
-        assert await finished(bench, ctx, 2000) == GOOD
-        assert bench.handed == addresses(bench.descriptors)
-        assert await credits_of(bench, ctx) == max(given - count, 0)
-
-    bench.run(testbench)
-
-
-def test_no_credits_come_back_to_a_run_that_was_cleared(c2h):
-    """Whenever that is, as the owner's list begins, which says how many there would be."""
-    for wait in range(12):
-        bench = bench_of(c2h, table(16))
-        bench.ahead = 16
-
-        async def testbench(ctx, bench=bench, wait=wait):
-            async def clear():
-                await bench.write(ctx, "control", LOG_ALL)
-
-            ctx.set(bench.dut.host.settings.credit_mode, 1)
-            await bench.write(ctx, "descriptor_credits", 100, regs.SGDMA)
-            await interrupt(bench, ctx)
-            # The owner starts in the cycles around that in which Run is cleared.
-            for cycle in range(12):
-                if cycle == 5:
-                    ctx.set(bench.dut.owner.start, 1)
-                if cycle == wait:
-                    await clear()
-                else:
-                    await ctx.tick()
-            await bench.owner.begin(ctx)
-            await bench.owner.end(ctx)
-            assert await credits_of(bench, ctx) == 0, wait
-
-        bench.run(testbench)
