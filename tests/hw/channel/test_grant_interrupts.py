@@ -9,6 +9,7 @@ from peerdma import regs
 from peerdma.regs import Status
 from tests.hw.channel.control_bench import GOOD, LAST, LOG_ALL, RUN, descriptor
 from tests.hw.channel.shared_bench import SharedBench, finished, prepare
+from tests.hw.channel.test_writeback import POLL, XDMA_KO, written
 
 #: Bytes of each descriptor of software's, and how many move before its run is interrupted.
 LENGTH = 1024
@@ -334,3 +335,26 @@ def test_a_soft_reset_ends_a_run_that_rests(bench, begun):
         assert not any(bench.resumed)
 
     bench.run(testbench)
+
+
+@pytest.mark.parametrize("hold", [1, 40])
+def test_each_descriptor_is_written_back_once_also_where_its_run_rests(c2h, hold):
+    """In order, and the last one is, whoever has the channel while it is written."""
+    count = 4 * ENOUGH
+    bench, rested = bench_of(c2h, table(count, completed=1)), []
+
+    async def owner(ctx):
+        while True:
+            await bench.owner.run(ctx)
+            rested.append(bench.handed != addresses(bench.descriptors))
+            await ctx.tick().repeat(50)
+
+    async def testbench(ctx):
+        await bench.write(ctx, "control", XDMA_KO | POLL)
+        found = [await written(ctx, bench, wait=400, hold=hold) for _ in range(count)]
+        assert found == [(n, 0) for n in range(1, count + 1)]
+        assert await written(ctx, bench) is None
+        assert await bench.read(ctx, "status") == 0
+
+    bench.run(testbench, owner)
+    assert any(rested)
