@@ -112,6 +112,7 @@ class ChannelControl(wiring.Component):
         self._c2h = c2h
         self._pushable = pushable
         self._shared = shared
+        self._run = RunState(c2h=c2h, shared=shared, doubtful=doubtful)
         self._intake = DescriptorIntake(
             ram_size=ram_size, has_stream=has_stream, doubtful=doubtful, overlaps=shared
         )
@@ -145,7 +146,7 @@ class ChannelControl(wiring.Component):
         )
         m.submodules.fan_out = fan_out = BusFanOut(3 if self._pushable else 2)
         m.submodules.intake = intake = self._intake
-        m.submodules.run = run = RunState(c2h=c2h, shared=self._shared)
+        m.submodules.run = run = self._run
         m.submodules.in_flight = in_flight = InFlightQueue(self._shared)
         m.submodules.status = status = ChannelStatus(c2h=c2h)
         m.submodules.credits = credits = CreditPool()

@@ -30,6 +30,8 @@ class RunState(wiring.Component):
         The channel's direction, which decides about the status bits of errors.
     shared : bool
         The channel has another owner, too.
+    doubtful : bool
+        A run may be for the stream that is withdrawn before it begins.
 
     Members
     -------
@@ -66,8 +68,8 @@ class RunState(wiring.Component):
         The error that ended a run.
     """
 
-    def __init__(self, *, c2h: bool, shared: bool = False):
-        self._c2h, self._shared = c2h, shared
+    def __init__(self, *, c2h: bool, shared: bool = False, doubtful: bool = True):
+        self._c2h, self._shared, self._doubtful = c2h, shared, doubtful
         super().__init__(
             {
                 "enable": In(1),
@@ -143,8 +145,9 @@ class RunState(wiring.Component):
                     with m.If(use.start_ok):
                         m.d.comb += self.start.eq(1)
                         m.next = "Run"
-                with m.Elif(self.fall):
-                    m.next = "Dropped"
+                if self._doubtful:
+                    with m.Elif(self.fall):
+                        m.next = "Dropped"
             with m.State("Run"):
                 m.d.comb += busy.eq(1)
                 m.d.sync += restarted.eq(rise)

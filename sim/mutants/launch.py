@@ -428,6 +428,13 @@ ROWS = [
         "launch/test_packets.py::test_a_ticket_has_its_channel_only_while_a_packet_is_there",
     ),
     (
+        "an H2C run that is withdrawn before it begins flushes a source",
+        "channel/run.py",
+        "if self._doubtful:",
+        "if True:",
+        "test_launch_packets.py::test_an_h2c_run_that_is_withdrawn_while_it_waits_ends_no_packet",
+    ),
+    (
         "a ticket that waits for a packet holds up other queues' runs",
         "launch/sequencer.py",
         "with m.If(~absent):",

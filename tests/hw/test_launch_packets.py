@@ -214,6 +214,34 @@ def test_what_ends_a_run_in_the_middle_of_a_packet_ends_the_packet():
     simulate(model.core, bench, background=model.benches, cycles=10_000)
 
 
+def test_an_h2c_run_that_is_withdrawn_while_it_waits_ends_no_packet():
+    """It waits for its turn behind a job. Nothing of H2C comes out of a source."""
+    rng, model = seeded(), launching(user=Fed)
+    queue = LaunchQueue(model, 0, QUEUES[0])
+    packet = rng.randbytes(75)
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        await turn_records_on(model)
+        slot = PacketSlot(model, 4, 0x1000, 256)
+        prepare(model, 6, [(BASE + DESTINATION, JOBS_RAM, 1024)] * 16, 0x1800)
+        queue.arm()
+        await queue.state(ctx)
+        await feed(ctx, rng, packet)
+        tickets = queue.submit(6, 4)
+        while not (await queue.state(ctx))["running"]:
+            pass
+        channel = start(model, c2h=False, descriptors=[(BASE + DESTINATION, HOSTS_RAM, 64)])
+        await ctx.tick().repeat(50)
+        waits = await model.read(ctx, regs.EXTENSION.address("waits_for"))
+        assert regs.EXTENSION["waits_for"].field("h2c0").get(waits) == regs.WaitsFor.GRANT
+        model.write(channel + regs.CHANNEL["control"].offset, 0)
+        assert await queue.wait(ctx, *tickets) == [LaunchStatus.OK] * 2
+        slot.check(packet, 0)
+
+    simulate(model.core, bench, background=model.benches, cycles=10_000)
+
+
 @pytest.mark.parametrize(
     "config",
     [{"launch_queues": 0}, {"user": PassThrough}, {"user": None}, {"frame_records": False}],
