@@ -45,13 +45,23 @@ def test_link_and_clock(block: str):
 
 @pytest.mark.each_block
 def test_perf(block: str):
-    """The limit is the link's; what is measured is a good part of it, beyond a slower link's."""
+    """The limit is the link's; what one channel does alone is a good part of it.
+
+    How many cycles a transfer takes depends on where the kernel has put its pages, and those of a
+    copy on the machine as well: they begin when the first of two channels is started, and with each
+    register that is written for the other one the board's clock goes on for a while.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "perf.json")
         said(f"perf --memory numpy --sizes 64K --repeat 1 --tails 0 --json {file}")
-        rows = json.loads(file.read_text())["results"]
-    assert [row["direction"] for row in rows] == ["to board", "from board", "copy"]
-    generation, width, _ = BOARDS[block]
-    for row in rows:
-        assert row["link_limit"] < width * LANE[generation]
-        assert 0.25 < row["share_of_limit"] <= 1
+        report = json.loads(file.read_text())
+    rows = {row["direction"]: row for row in report["results"]}
+    assert list(rows) == ["to board", "from board", "copy"]
+    generation, width, clock_khz = BOARDS[block]
+    assert report["clock_khz"] == clock_khz
+    for row in rows.values():
+        assert 0.75 < row["link_limit"] / (width * LANE[generation]) < 1, row
+        # A little more than the limit: cycles end while the last 4 KiB are in the PCIe block.
+        assert 0 < row["share_of_limit"] < 1.07, row
+    for direction in ("to board", "from board"):
+        assert rows[direction]["share_of_limit"] > 0.6, rows[direction]
