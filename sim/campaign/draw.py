@@ -20,6 +20,7 @@ from .plan import (
     CORES,
     EMPTYING,
     OVERCOMMITTED,
+    RECEIVING,
     Disturbance,
     Engine,
     Episode,
@@ -74,11 +75,13 @@ def draw(seed: int, episodes: int) -> Plan:
         ack_ns=rng.choice((0, 400, 1000, 2000)),
         buffer_lag=rng.choice((0, 0, rng.randint(1, 8))),
     )
-    # By itself, so that it changes no other seed.
+    # By themselves, so that they change no other seed.
     if machine.core == OVERCOMMITTED and random.Random(f"overcommit {seed}").random() < 0.5:
         credits = max(machine.nonposted, 8)
         core = machine.core._replace(overcommit=True)
         machine = replace(machine, core=core, lanes=1, nonposted=credits)
+    if machine.core == RECEIVING and random.Random(f"packets {seed}").random() < 0.5:
+        machine = replace(machine, core=machine.core._replace(launch_queues=2))
     drawer = _Drawer(rng, machine)
     found: list[Episode] = []
     while len(found) < episodes:

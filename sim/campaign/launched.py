@@ -20,6 +20,7 @@ from sim.benches.launch_queue import LaunchQueue
 from .coverage import band
 from .job import RUN_US, TO_GPU_US, Job
 from .launches import ram_of
+from .packets import Packets, PacketSlot
 from .plan import EMPTYING, Batch, Episode, Piece, Queue, Run, Slot
 from .rig import Rig
 from .scoreboard import Span
@@ -77,6 +78,8 @@ class _Queue:
         self._batch_spans: list[Span] = []
         #: what has ended the queue, if something has
         self.ended_by = ""
+        #: and it was disarmed
+        self._over = False
         self._statuses: dict[int, int] = {}
 
     async def prepare(self) -> None:
@@ -102,14 +105,16 @@ class _Queue:
         at = self._queue.records.address + 8 * (ticket % self._plan.entries)
         assert (tlp.address, len(data)) == (at, 8), f"a record of {len(data)} at {tlp.address:#x}"
         found, status = struct.unpack("<II", data)
-        good = {LaunchStatus.OK} | _MAY_ABORT[self.ended_by]
+        good = {slot.good} | _MAY_ABORT[self.ended_by]
         assert found == ticket and status in good, (
             f"the record of ticket {ticket}, {slot!r}, is that of {found}, status {status}"
         )
         self._statuses[ticket] = status
         slot.recorded += 1
-        if status == LaunchStatus.OK:
+        if status == slot.good:
             slot.expect_moved()
+        elif isinstance(slot, PacketSlot):
+            slot.packets.aborted += 1
         self._beside[ticket] = self._now(slot)
 
     def _now(self, slot: LaunchSlot) -> str:
@@ -127,10 +132,20 @@ class _Queue:
                 if batch is self._plan.batches[-1] and self._plan.cut_ns is not None:
                     cocotb.start_soon(self._cut())
                 await self._play(batch)
+        if self.ended_by == "disarmed":
+            # At once: others go on.
+            await self.finish()
 
     async def _cut(self) -> None:
         await Timer(max(self._plan.cut_ns, 1), "ns")
-        self.ended_by = self.ended_by or "disarmed"
+        self.end(self.ended_by or "disarmed")
+
+    def end(self, by: str) -> None:
+        """Something ends the queue: nothing is submitted any more, and no record expected."""
+        self.ended_by = by
+        for slot in self._slots:
+            if isinstance(slot, PacketSlot):
+                slot.packets.may_restart = True
 
     async def _pause(self, ns: int) -> None:
         await Timer(ns, "ns")
@@ -158,7 +173,7 @@ class _Queue:
         for ticket, slot in tickets:
             await self._wait(ticket)
             status = queue.status(ticket)
-            assert status == LaunchStatus.OK, f"ticket {ticket}, {slot!r}: status {status}"
+            assert status == slot.good, f"ticket {ticket}, {slot!r}: status {status}"
             slot.note_outcome()
             self._under_way.pop(0)
             left[slot] -= 1
@@ -211,9 +226,17 @@ class _Queue:
             tickets=band(len(batch.slots), _TICKETS),
             beside=beside,
         )
+        if isinstance(slot, PacketSlot):
+            source = slot.packets.plan
+            come = "with lulls" if source.lulls else "paced" if source.interval else "at once"
+            parts = "1" if len(plan.pieces) == 2 else "2+"
+            self._rig.seen.sample("packet", room=slot.room, parts=parts, source=come)
 
     async def finish(self) -> None:
         """Disarm: from when it is not busy, the board may touch nothing of the queue."""
+        if self._over:
+            return
+        self._over = True
         rig, queue = self._rig, self._queue
         reset = self.ended_by in EMPTYING
         state = await queue.state()
@@ -245,7 +268,7 @@ class _Queue:
             slot.expect_perhaps()
         for ticket, slot in self._under_way:
             status = self._statuses.get(ticket)
-            record = {None: "none", LaunchStatus.OK: "good"}.get(status, "aborted")
+            record = {None: "none", slot.good: "good"}.get(status, "aborted")
             by, kind = self.ended_by, slot.plan.kind
             self._rig.seen.sample("ended ticket", by=by, kind=kind, record=record)
 
@@ -270,15 +293,18 @@ class Launched:
     Attributes
     ----------
     pairs : set of int
-        Those with launched copies.
+        Those with launched copies, or packets.
     """
 
     def __init__(self, rig: Rig, episode: Episode):
         self._rig = rig
         self._tasks: list[Task] = []
+        self._ended_by = ""
         plans = episode.queues
+        self._packets = {plan.number: Packets(rig, plan) for plan in episode.sources}
         self.pairs = {slot.number for plan in plans for slot in plan.slots if slot.kind == "copy"}
-        # A copy needs an even slot and the next one.
+        self.pairs |= set(self._packets)
+        # A copy needs an even slot and the next one, as does a packet.
         places = iter(rig.rng.sample(range(0, regs.LAUNCH_SLOTS, 2), regs.LAUNCH_SLOTS // 2))
         self._queues = [
             _Queue(rig, plan, episode, [self._slot(slot, next(places)) for slot in plan.slots])
@@ -288,6 +314,8 @@ class Launched:
         self._ignored = 0
 
     def _slot(self, slot: Slot, even: int) -> LaunchSlot:
+        if slot.kind == "packet":
+            return PacketSlot(self._rig, slot, even, self._packets[slot.number])
         odd = slot.kind != "copy" and self._rig.rng.random() < 0.5
         return LaunchSlot(self._rig, slot, even + odd)
 
@@ -295,6 +323,8 @@ class Launched:
         """Fill the slots of the plan, and arm the queues."""
         if not self._queues:
             return
+        for packets in self._packets.values():
+            await packets.begin()
         for queue in self._queues:
             await queue.prepare()
         self._ignored = await self._rig.read(regs.LAUNCH_QUEUE, "ignored")
@@ -302,11 +332,16 @@ class Launched:
     def start(self) -> None:
         """Begin to submit tickets, and to check what each of them does."""
         self._tasks = [cocotb.start_soon(queue.play()) for queue in self._queues]
+        for packets in self._packets.values():
+            cocotb.start_soon(packets.play())
 
     async def stop(self, by: str) -> None:
         """Something is about to end the queues: submit no more, and expect no record."""
+        self._ended_by = by
         for queue in self._queues:
-            queue.ended_by = by
+            queue.end(by)
+        for packets in self._packets.values():
+            packets.stopped = True
         for task in self._tasks:
             await task
 
@@ -322,6 +357,13 @@ class Launched:
             assert ignored == self._ignored, f"{ignored - self._ignored} doorbells were ignored"
         for queue in self._queues:
             await queue.finish()
+        for packets in self._packets.values():
+            packets.stopped = True
+            if self._ended_by not in EMPTYING:
+                await packets.finish()
+            if self._ended_by == "bus master off":
+                # A run may have ended so, without a record.
+                packets.pair.unknown = True
 
     async def audit(self) -> None:
         """Read what is in card RAM now."""

@@ -11,8 +11,7 @@ from typing import Protocol
 
 from peerdma import regs
 
-from .plan import Batch, Copying, Core, Engine, Episode, Piece, Queue, Run, Slot
-from .table import KINDS
+from .plan import Batch, Copying, Core, Engine, Episode, Piece, Queue, Run, Slot, Source
 
 __all__ = ["PAIR_BYTES", "QUEUE_BYTES", "RAM_BYTES", "Drawer", "Launches", "ram_of"]
 
@@ -23,6 +22,7 @@ RAM_BYTES = regs.LAUNCH_QUEUES * QUEUE_BYTES + 2 * PAIR_BYTES
 #: Jobs into card RAM that may overlap have places of their own.
 _PLACES = 3
 _ENTRIES = (8, 8, 16, 64, 256)
+_RECORD = regs.FRAME_RECORD.itemsize
 
 
 def ram_of(queue: int) -> range:
@@ -68,10 +68,25 @@ class Launches:
         """The good episode with queues at work, or sometimes as it is.
 
         On some pairs there are launched copies. There software's copies replace its other engines.
+        Or some pairs have packets for tickets. There software's engines take no bytes.
         """
         rng = self._rng
         if rng.random() < 0.2:
             return episode
+        if self._core.receives:
+            pairs = [number for number in range(self._core.channels) if rng.random() < 0.8]
+            sources = self._sources(pairs)
+            engines = [
+                self._without_stream(engine) if engine.number in pairs else engine
+                for engine in episode.engines
+            ]
+            return replace(
+                episode,
+                engines=tuple(engine for engine in engines if engine.runs),
+                # In the middle of a packet, or while a ticket waits for one.
+                queues=tuple(self._cut_some(self._queues([], sources), 0.5, (3000, 30_000))),
+                sources=tuple(sources),
+            )
         pairs = [number for number in range(self._core.channels) if rng.random() < 0.6]
         engines = [engine for engine in episode.engines if engine.number not in pairs]
         copying = []
@@ -79,18 +94,14 @@ class Launches:
             steps, mine = self._steps(number)
             copying.append(Copying(number, steps))
             engines += mine
-        queues = [
-            replace(queue, cut_ns=rng.randrange(30_000)) if rng.random() < 0.25 else queue
-            for queue in self._queues(pairs)
-        ]
-        return replace(
-            episode, engines=tuple(engines), queues=tuple(queues), copying=tuple(copying)
-        )
+        queues = tuple(self._cut_some(self._queues(pairs), 0.25, (30_000,)))
+        return replace(episode, engines=tuple(engines), queues=queues, copying=tuple(copying))
 
     def within(self, episode: Episode) -> Episode:
         """The same for an episode in which something of software's goes wrong, or all ends.
 
-        Launched copies are on pairs that software's runs do not stream through.
+        Launched copies are on pairs that software's runs do not stream through; packets are, too,
+        and where nothing goes wrong that could end what these pairs hold.
         """
         if self._rng.random() < 0.3:
             return episode
@@ -98,6 +109,13 @@ class Launches:
             engine.number for engine in episode.engines for run in engine.runs if run.streamed
         }
         pairs = [number for number in range(self._core.channels) if number not in streams]
+        if self._core.receives:
+            broken = {engine.number for engine in episode.engines if engine.runs[0].fault}
+            if episode.disturbance:
+                broken |= {number for _, number in episode.disturbance.victims}
+            sources = self._sources([number for number in pairs if number not in broken])
+            queues = tuple(self._queues([], sources))
+            return replace(episode, queues=queues, sources=tuple(sources))
         return replace(episode, queues=tuple(self._queues(pairs)))
 
     # Software -------------------------------------------------------------------------------
@@ -133,14 +151,52 @@ class Launches:
 
     # Queues ---------------------------------------------------------------------------------
 
-    def _queues(self, pairs: Sequence[int]) -> list[Queue]:
+    def _sources(self, pairs: Sequence[int]) -> list[Source]:
+        """Sources of packets for these pairs."""
+        rng, sources = self._rng, []
+        for number in pairs:
+            words = rng.choice((1, 8, 16, rng.randint(2, 100), rng.randint(100, 700)))
+            how, interval, lulls = rng.choice(("at once", "paced", "lulls", "lulls")), 0, ()
+            if how == "paced":
+                interval = rng.choice((rng.randint(1, 100), rng.randint(100, 2000)))
+            elif how == "lulls":
+                lulls = tuple(
+                    (rng.choice((0, rng.randrange(20_000))), rng.randrange(15_000))
+                    for _ in range(rng.randint(1, 4))
+                )
+            sources.append(Source(number, words, interval, lulls))
+        return sources
+
+    def _without_stream(self, engine: Engine) -> Engine:
+        """The same engine, but for what is in the stream; perhaps without runs."""
+        runs = []
+        for run in engine.runs:
+            pieces = tuple(piece for piece in run.pieces if piece.card is not None)
+            if pieces:
+                blocks = self._drawer.blocks(len(pieces), run.pushed)
+                runs.append(replace(run, pieces=pieces, blocks=blocks))
+        return replace(engine, runs=tuple(runs))
+
+    def _cut_some(self, queues: list[Queue], share: float, most_ns: tuple[int, ...]) -> list[Queue]:
+        """Have some of the queues disarmed."""
+        rng, found = self._rng, []
+        for queue in queues:
+            if rng.random() < share:
+                most = most_ns[0] if len(most_ns) == 1 else rng.choice(most_ns)
+                queue = replace(queue, cut_ns=rng.randrange(most))
+            found.append(queue)
+        return found
+
+    def _queues(self, pairs: Sequence[int], sources: Sequence[Source] = ()) -> list[Queue]:
         count = self._core.launch_queues
         some = self._rng.sample(range(count), self._rng.randint(1, count))
-        return [self._queue(number, pairs) for number in sorted(some)]
+        return [self._queue(number, pairs, sources) for number in sorted(some)]
 
-    def _queue(self, number: int, pairs: Sequence[int]) -> Queue:
+    def _queue(self, number: int, pairs: Sequence[int], sources: Sequence[Source]) -> Queue:
         rng = self._rng
-        slots = tuple(self._slot(number, pairs, place) for place in range(rng.randint(1, 6)))
+        slots = tuple(
+            self._slot(number, pairs, sources, place) for place in range(rng.randint(1, 6))
+        )
         entries = rng.choice(_ENTRIES)
         wrap = rng.choice((1 << 16, 1 << 32, rng.randrange(1, 1 << 32)))
         return Queue(
@@ -152,28 +208,36 @@ class Launches:
             batches=tuple(self._batch(slots, entries) for _ in range(rng.randint(2, 6))),
         )
 
-    def _slot(self, queue: int, pairs: Sequence[int], place: int) -> Slot:
+    def _slot(
+        self, queue: int, pairs: Sequence[int], sources: Sequence[Source], place: int
+    ) -> Slot:
         rng, drawer = self._rng, self._drawer
-        kinds = KINDS if pairs else KINDS[:-1]
-        kind = rng.choice((*kinds, "copy") if pairs else kinds)
-        overlap, out = rng.random() < 0.5, ()
+        more = ("copy", "copy") if pairs else ("packet",) * 4 if sources else ()
+        kind = rng.choice(("h2c", "c2h", *more))
+        overlap, out, pieces = rng.random() < 0.5, (), ()
+        number = None
         area = ram_of(queue)
         # Short lists: what is in line for a channel is what matters here.
         most = rng.choice((1, 1, 2, None))
         if kind == "copy":
             pieces = tuple(drawer.piece(size, None) for size in drawer.sizes()[:most])
             out = self._cut(sum(piece.size for piece in pieces))
+        elif kind == "packet":
+            source = rng.choice(sources)
+            number, pieces = source.number, self._room(4 * source.words)
         elif kind == "h2c" and overlap:
             # What reads bring arrives in no order.
             overlap = place < _PLACES
             if overlap:
                 size = QUEUE_BYTES // _PLACES
                 area = range(area.start + place * size, area.start + (place + 1) * size)
-        if kind != "copy":
+        if not pieces:
             pieces = drawer.run(kind == "c2h", area).pieces[:most]
+        if number is None:
+            number = rng.choice(pairs) if kind == "copy" else rng.randrange(self._core.channels)
         return Slot(
             kind,
-            rng.choice(pairs) if kind == "copy" else rng.randrange(self._core.channels),
+            number,
             pieces,
             out,
             high=rng.random() < 0.5,
@@ -181,6 +245,15 @@ class Launches:
             done=rng.choice(("off", "host", "gpu")),
             overlap=overlap,
         )
+
+    def _room(self, size: int) -> tuple[Piece, ...]:
+        """Memory for packets of so many bytes, or fewer, or more; and for their records."""
+        rng = self._rng
+        room = rng.choice((size, size - 1, rng.randint(1, size), size + rng.randint(1, 300)))
+        cuts = sorted(rng.sample(range(1, room), min(rng.choice((0, 0, 1, 3)), room - 1)))
+        bounds = [0, *cuts, room]
+        sizes = [end - start for start, end in pairwise(bounds)]
+        return tuple(self._drawer.piece(each, None) for each in (*sizes, _RECORD))
 
     def _cut(self, size: int) -> tuple[Piece, ...]:
         """The C2H half of a copy of so many bytes."""

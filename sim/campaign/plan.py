@@ -14,6 +14,7 @@ __all__ = [
     "EMPTYING",
     "EVERY_CORE",
     "OVERCOMMITTED",
+    "RECEIVING",
     "Batch",
     "Copying",
     "Core",
@@ -27,6 +28,7 @@ __all__ = [
     "Queue",
     "Run",
     "Slot",
+    "Source",
     "Surroundings",
 ]
 
@@ -45,6 +47,11 @@ class Core(NamedTuple):
     overcommit: bool = False
 
     @property
+    def receives(self) -> bool:
+        """Its launch queues can take packets."""
+        return self.user == "pattern" and self.launch_queues > 0
+
+    @property
     def name(self) -> str:
         """Name of the compiled core."""
         queues = f"-launch{self.launch_queues}" if self.launch_queues else ""
@@ -52,7 +59,7 @@ class Core(NamedTuple):
 
 
 #: Cores that a seed may have. Of sixteen seeds three have frames, six are of more than 64 bits, and
-#: three have launch queues.
+#: three have launch queues, as some of those with frames have (`RECEIVING`).
 CORES = (
     *3 * (Core("pass", 1, "series7"), Core("pass", 2, "series7")),
     *2 * (Core("pattern", 2, "series7"),),
@@ -71,8 +78,14 @@ CORES = (
 EMPTYING = ("soft reset", "hot reset", "link loss")
 #: Half of the seeds with this core have one with overcommit.
 OVERCOMMITTED = Core("pass", 1, "series7")
+#: Half of the seeds with this core have launch queues, too.
+RECEIVING = Core("pattern", 2, "series7")
 #: All that are compiled.
-EVERY_CORE = (*dict.fromkeys(CORES), OVERCOMMITTED._replace(overcommit=True))
+EVERY_CORE = (
+    *dict.fromkeys(CORES),
+    OVERCOMMITTED._replace(overcommit=True),
+    RECEIVING._replace(launch_queues=2),
+)
 
 
 @dataclass(frozen=True)
@@ -216,11 +229,12 @@ class Disturbance:
 class Slot:
     """A job that a launch queue can start."""
 
-    #: "h2c", "c2h" or "copy"
+    #: "h2c", "c2h", "copy" or "packet"
     kind: str
     #: of the channel, or of the pair
     number: int
-    #: of a copy, those of its H2C half, and those of the other one
+    #: of a copy, those of its H2C half, and those of the other one; of a packet, those for its
+    #: bytes, and one for its record
     pieces: tuple[Piece, ...]
     out: tuple[Piece, ...]
     high: bool
@@ -260,6 +274,20 @@ class Queue:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The packets that a pattern source makes for tickets: on a pair from which software takes no
+    bytes meanwhile."""
+
+    #: of the pair
+    number: int
+    #: of each packet, and cycles from one to the next; 0: as soon as there is room
+    words: int
+    interval: int
+    #: it rests: so long after it began, or has gone on, and for so long
+    lulls: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class Copying:
     """How software uses a pair that launched copies use, too: it leaves no bytes there.
 
@@ -285,6 +313,7 @@ class Episode:
     queues: tuple[Queue, ...] = ()
     #: the other engines take what their pairs have at any time
     copying: tuple[Copying, ...] = ()
+    sources: tuple[Source, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -159,15 +159,32 @@ class Rig(TB):
         """Switch the source of each pair on, all of whose channels rest; it begins with frame 0."""
         for number, pair in enumerate(self.pairs):
             if isinstance(pair, FramePair):
-                pair.seed = self.rng.getrandbits(31)
-                pair.nbytes = 4 * self.rng.choice((1, 8, 16, self.rng.randint(2, 700)))
-                pair.records = self.rng.random() < 0.7
-                words = pair.nbytes // pattern.WORD_BYTES
-                for name, value in (("seed", pair.seed), ("interval", 0), ("frame_words", words)):
-                    await self.write(regs.PATTERN_SOURCE, name, value, channel=number)
-                bits = await self.read(regs.EXTENSION, "frame_records") & ~(1 << number)
-                await self.write(regs.EXTENSION, "frame_records", bits | pair.records << number)
-                await self.write(regs.EXTENSION, "stream_flush", 1 << number)
+                seed = self.rng.getrandbits(31)
+                words = self.rng.choice((1, 8, 16, self.rng.randint(2, 700)))
+                await self.start_source(number, seed, words, self.rng.random() < 0.7)
+
+    async def start_source(
+        self,
+        number: int,
+        seed: int,
+        words: int,
+        records: bool,
+        *,
+        interval: int = 0,
+        rests: bool = False,
+    ) -> None:
+        """Switch the source of a pair on that rests, with such frames; it may rest at first."""
+        pair = self.pairs[number]
+        assert isinstance(pair, FramePair), "only these pairs have sources"
+        pair.seed, pair.nbytes, pair.records = seed, pattern.WORD_BYTES * words, records
+        pair.drops = interval > 0
+        words *= not rests
+        for name, value in (("seed", seed), ("interval", interval), ("frame_words", words)):
+            await self.write(regs.PATTERN_SOURCE, name, value, channel=number)
+        bits = await self.read(regs.EXTENSION, "frame_records") & ~(1 << number)
+        await self.write(regs.EXTENSION, "frame_records", bits | records << number)
+        await self.write(regs.EXTENSION, "stream_flush", 1 << number)
+        pair.empty()
 
     # Memory ---------------------------------------------------------------------------------
 

@@ -131,12 +131,14 @@ class FramePair(Pair):
     seed, nbytes : int
         Seed of the first frame, and the length of all.
     records : bool
+    drops : bool
+        Frames may be dropped that come while there is no room.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.seed = self.nbytes = 0
-        self.records = False
+        self.records = self.drops = False
         #: bytes of `_sent` that nobody can know
         self._free = bytearray()
         self._frames = 0
@@ -151,17 +153,33 @@ class FramePair(Pair):
             theirs if open_ else ours for ours, theirs, open_ in zip(sent, found, free, strict=True)
         )
 
+    def frame(self, number: int) -> bytes:
+        """The bytes of a frame."""
+        return pattern.fill_bytes(self.seed + number, 0, self.nbytes).tobytes()
+
+    def record(self, number: int) -> tuple[bytes, bytes]:
+        """The record of a frame, and which of its bits nobody can know."""
+        data = self.frame(number)
+        record, free = np.zeros((2, 1), regs.FRAME_RECORD)
+        record["bytes"], record["crc"] = len(data), zlib.crc32(data)
+        record["number"] = regs.FRAME_NUMBER_VALID | number
+        free["cycles"] = free["reserved"] = (1 << 64) - 1
+        free["dropped"] = ((1 << 32) - 1) * self.drops
+        return record.tobytes(), free.tobytes()
+
+    def skip(self, frames: int) -> None:
+        """It was flushed, and so many frames were taken since, each with its record."""
+        self.empty()
+        self.take(frames * (self.nbytes + regs.FRAME_RECORD.itemsize))
+
     def _next(self) -> None:
-        data = pattern.fill_bytes(self.seed + self._frames, 0, self.nbytes).tobytes()
+        data = self.frame(self._frames)
         self.send(data)
         self._free += bytes(len(data))
         if self.records:
-            record, free = np.zeros((2, 1), regs.FRAME_RECORD)
-            record["bytes"], record["crc"] = len(data), zlib.crc32(data)
-            record["number"] = regs.FRAME_NUMBER_VALID | self._frames
-            free["cycles"] = free["reserved"] = (1 << 64) - 1
-            self.send(record.tobytes())
-            self._free += free.tobytes()
+            record, free = self.record(self._frames)
+            self.send(record)
+            self._free += free
         self._frames += 1
 
     def empty(self) -> None:

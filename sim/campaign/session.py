@@ -127,11 +127,12 @@ class _Session:
             if not task.done():
                 await task
         await self._close(episode)
+        used = {source.number for source in episode.sources}
         if episode.disturbance or victim:
             await self._audit(episode)
-            used = {engine.number for engine in episode.engines} | launched.pairs
-            for number in sorted(used):
-                await self._copy(episode, number)
+            used |= {engine.number for engine in episode.engines} | launched.pairs
+        for number in sorted(used):
+            await self._copy(episode, number)
         await launched.audit()
 
     async def _audit(self, episode: Episode) -> None:
@@ -157,7 +158,8 @@ class _Session:
         await job.expect_good(self._after)
 
     async def _copy(self, episode: Episode, number: int) -> None:
-        """Copy something through a pair, or take frames: nothing of what went wrong is in it.
+        """Copy something through a pair, or take frames: nothing of what went wrong is in it, and
+        no packet is missing, or there again.
 
         What stays in it by plan comes out first. As many bytes stay as before: later episodes of
         the plan count on them.
@@ -173,7 +175,8 @@ class _Session:
             await job.begin()
             await job.wait()
             await job.expect_good("")
-        rig.seen.sample("clean", after=self._after, user=rig.machine.core.user)
+        if self._after:
+            rig.seen.sample("clean", after=self._after, user=rig.machine.core.user)
 
     def _jobs(self, episode: Episode) -> dict[Engine, Job]:
         return {

@@ -10,6 +10,7 @@ import numpy as np
 from cocotbext.pcie.core.tlp import Tlp
 
 from peerdma import regs
+from peerdma.regs import LaunchStatus
 from sim.benches.launch_queue import fill
 from sim.benches.memory import Buffer, Chain
 
@@ -17,7 +18,7 @@ from .plan import Piece, Slot
 from .rig import Rig
 from .scoreboard import Span, check_either
 
-__all__ = ["LaunchSlot"]
+__all__ = ["LaunchSlot", "Part"]
 
 #: By when the done word follows the record, in simulated microseconds.
 _DONE_US = 100
@@ -25,7 +26,7 @@ _DONE, _NOT_DONE = b"\1\0\0\0", bytes(4)
 
 
 @dataclass
-class _Part:
+class Part:
     """One descriptor's memory."""
 
     piece: Piece
@@ -33,6 +34,11 @@ class _Part:
     #: while it may be used
     span: Span | None = None
     before: bytes = b""
+    #: bytes of it that a ticket moves
+    moves: int = 0
+
+    def __post_init__(self) -> None:
+        self.moves = self.piece.size
 
 
 class LaunchSlot:
@@ -41,8 +47,8 @@ class LaunchSlot:
 
     def __init__(self, rig: Rig, slot: Slot, number: int):
         self.plan, self.number = slot, number
-        self.reads: list[_Part] = []
-        self.writes: list[_Part] = []
+        self.reads: list[Part] = []
+        self.writes: list[Part] = []
         self._rig = rig
         self.count = self.recorded = self.flushed = self.done = 0
         self._word = rig.memory(
@@ -55,20 +61,26 @@ class LaunchSlot:
     @property
     def channels(self) -> set[tuple[bool, int]]:
         """Those it needs."""
-        ways = (False, True) if self.plan.kind == "copy" else (self.plan.kind == "c2h",)
+        ways = (False, True) if self.plan.kind == "copy" else (self.plan.kind != "h2c",)
         return {(c2h, self.plan.number) for c2h in ways}
 
     @property
     def listed(self) -> str:
         """Where its list is."""
         plan = self.plan
-        return "memory" if max(len(plan.pieces), len(plan.out)) > 1 else "slot"
+        held = 2 if plan.kind == "packet" else 1
+        return "memory" if max(len(plan.pieces), len(plan.out)) > held else "slot"
+
+    @property
+    def good(self) -> LaunchStatus:
+        """The status of a ticket that ends well."""
+        return LaunchStatus.OK
 
     async def prepare(self, queue: int) -> list[Span]:
         """Fill the slot; what the board may read as long as it is prepared."""
         rig, plan = self._rig, self.plan
-        copies = plan.kind == "copy"
-        halves = [self._list(plan.pieces, plan.kind == "c2h")]
+        copies, receives = plan.kind == "copy", plan.kind == "packet"
+        halves = [self._list(plan.pieces, plan.kind in ("c2h", "packet"), 1 + receives)]
         if copies:
             halves.append(self._list(plan.out, True))
         spans = []
@@ -82,28 +94,31 @@ class LaunchSlot:
             spans.append(
                 rig.scope.allow("flush read", flush, 4, write=False, heard=self._flush_read)
             )
+        size = regs.DESCRIPTOR.itemsize
+        heads = b"".join(chain.head for chain in halves)
         await fill(
             rig,
             self.number,
-            *(chain.head for chain in halves),
+            *(heads[at : at + size] for at in range(0, len(heads), size)),
             flush=flush,
             done=None if plan.done == "off" else self._word.address,
             queue=queue,
-            c2h=plan.kind == "c2h",
+            c2h=plan.kind in ("c2h", "packet"),
+            receive=receives,
             channel=plan.number,
             pair=copies,
             overlap=plan.overlap,
         )
         return spans
 
-    def _list(self, pieces: Sequence[Piece], c2h: bool) -> Chain:
-        """One half's list, of which the first descriptor is for the slot."""
+    def _list(self, pieces: Sequence[Piece], c2h: bool, held: int = 1) -> Chain:
+        """One half's list, of which the first `held` descriptors are for slots."""
         rig, transfers = self._rig, []
         for piece in pieces:
             buffer = rig.memory(piece.memory, piece.size, piece.offset)
-            (self.writes if c2h else self.reads).append(_Part(piece, buffer))
+            (self.writes if c2h else self.reads).append(Part(piece, buffer))
             transfers.append(rig.transfer(piece, buffer, c2h))
-        blocks, left = [1], len(pieces) - 1
+        blocks, left = [held], len(pieces) - held
         while left:
             blocks.append(min(left, rig.rng.choice((1, 2, 16, 63))))
             left -= blocks[-1]
@@ -130,7 +145,7 @@ class LaunchSlot:
             for part in parts:
                 buffer, size = part.buffer, part.piece.size
                 part.span = rig.scope.allow(buffer.name, buffer.address, size, write=write)
-                part.span.left = size * count
+                part.span.left = part.moves * count
                 spans.append(part.span)
         if self.plan.done != "off":
             self._word.data = _NOT_DONE
@@ -151,7 +166,7 @@ class LaunchSlot:
     def expect_moved(self) -> None:
         """All data of the tickets with records has been written, and read back."""
         for number, part in enumerate(self.writes):
-            most = part.piece.size * (self.count - self.recorded)
+            most = part.moves * (self.count - self.recorded)
             assert part.span.left <= most, (
                 f"a record of {self!r}, but part {number} lacks {part.span.left - most} bytes"
             )

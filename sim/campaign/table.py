@@ -16,7 +16,7 @@ PHASES = tuple(map(str, range(8)))
 SIZES = ("0", "1", "2-3", "4-7", "8-63", "64", "65-511", "512", "513-4095", "4096", "4097+")
 INTERRUPTS = ("intx", "msi", "msix")
 #: Jobs of launch queues.
-KINDS = ("h2c", "c2h", "copy")
+KINDS = ("h2c", "c2h", "copy", "packet")
 DURING = ("idle", "h2c", "c2h", "both")
 
 #: Faults by what they need: a read of ours that is answered, or a descriptor that is wrong.
@@ -240,11 +240,22 @@ GROUPS = (
             ),
         ),
     ),
+    # One for each ticket of those that took a packet: how much room there was for it, in how many
+    # parts, and how packets came.
+    Group(
+        "packet",
+        {
+            "room": ("less", "all of it", "more"),
+            "parts": ("1", "2+"),
+            "source": ("at once", "paced", "with lulls"),
+        },
+        (("room", "parts"), ("room", "source")),
+    ),
     # One for each ticket that was submitted when its queue was ended, after memory was checked.
     Group(
         "ended ticket",
         {"by": ENDS, "kind": KINDS, "record": ("none", "good", "aborted")},
-        (("by", "kind"),),
+        (("by", "kind"), ("kind", "record")),
     ),
     # One for each channel that ran at the same time as others, in an episode that ended well.
     Group(

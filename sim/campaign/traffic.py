@@ -135,6 +135,7 @@ class _Traffic:
             overcommit=core.overcommit,
         )
         values["capabilities"] |= regs.Capability.LAUNCH * bool(core.launch_queues)
+        values["capabilities"] |= regs.Capability.RECEIVE * core.receives
         expected = values.get(name, block[name].reset)
         if rig.machine.core.overcommit and name == "capabilities":
             found &= ~_OFF

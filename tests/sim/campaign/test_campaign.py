@@ -15,6 +15,7 @@ import subprocess
 import sys
 import zlib
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,7 +38,8 @@ from sim.campaign.execute import SEEDS, Campaign, NoWorkers, cluster, run
 from sim.campaign.faults import release_pair
 from sim.campaign.launches import ram_of
 from sim.campaign.monitor import Read
-from sim.campaign.plan import EVERY_CORE, Core, Piece, Plan, Queue
+from sim.campaign.packets import Packets
+from sim.campaign.plan import EVERY_CORE, Core, Piece, Plan, Queue, Source
 from sim.campaign.report import Record
 from sim.campaign.scoreboard import CardRam, FramePair, Pair, Scope, check_either
 from sim.campaign.table import BLOCKS, GROUPS, LATE_PORT, WAYS
@@ -255,6 +257,24 @@ def test_launched_copies_are_where_software_keeps_nothing():
                 assert not any(used.start < area.stop and area.start < used.stop for area in areas)
 
 
+def test_packets_are_where_software_takes_nothing_and_nothing_goes_wrong():
+    seeds = [seed for seed in range(200) if draw(seed, 1).machine.core.receives]
+    plans = [draw(seed, 20) for seed in seeds]
+    episodes = [episode for plan in plans for episode in plan.episodes if episode.sources]
+    assert {episode.disturbance is None for episode in episodes} == {True, False}
+    for episode in episodes:
+        sources = {source.number: source for source in episode.sources}
+        for engine in episode.engines:
+            if engine.number in sources:
+                assert not any(one.streamed or one.fault for one in engine.runs)
+        if episode.disturbance:
+            assert not {number for _, number in episode.disturbance.victims} & set(sources)
+        for slot in (slot for queue in episode.queues for slot in queue.slots):
+            if slot.kind == "packet":
+                assert slot.number in sources and slot.pieces[-1].size == 32
+                assert len(slot.pieces) > 1 and all(piece.size for piece in slot.pieces)
+
+
 # Who runs them ------------------------------------------------------------------------------
 
 
@@ -340,6 +360,36 @@ def test_a_source_hands_on_frames_with_their_records():
     assert second["number"] == regs.FRAME_NUMBER_VALID | 1
     pair.empty()
     assert pair.bytes_at(pair.take(4), 4, b"????") == frames[0][:4]
+
+
+def packets_of(pair: FramePair) -> Packets:
+    pair.seed, pair.nbytes, pair.records = 5, 40, True
+    rig = SimpleNamespace(pairs=[pair], rng=random.Random(1))
+    return Packets(rig, Source(0, 10, 0, ()))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "ended", "good"),
+    [
+        ((0, 1, 2), False, True),
+        # One is lost, one is there twice, and one begins anew though nothing was ended.
+        ((0, 2), False, False),
+        ((0, 1, 1), False, False),
+        ((0, 1, 0), False, False),
+        ((0, 1, 0, 1), True, True),
+        ((0, 1, 1), True, False),
+    ],
+)
+def test_packets_come_in_order_each_once(numbers, ended, good):
+    packets = packets_of(FramePair())
+    packets.may_restart = ended
+    for number in numbers[:-1]:
+        packets.take(packets.pair.record(number)[0])
+    with nullcontext() if good else pytest.raises(AssertionError, match="comes, not"):
+        packets.take(packets.pair.record(numbers[-1])[0])
+        assert packets.next == numbers[-1] + 1
+    with pytest.raises(AssertionError, match="the record of packet"):
+        packets.take(packets.pair.record(packets.next)[0].replace(bytes((40,)), bytes((41,))))
 
 
 def test_plans_leave_the_h2c_side_of_sources_alone():
