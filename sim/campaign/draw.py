@@ -82,7 +82,7 @@ def draw(seed: int, episodes: int) -> Plan:
         machine = replace(machine, core=core, lanes=1, nonposted=credits)
     if machine.core == RECEIVING and random.Random(f"packets {seed}").random() < 0.5:
         machine = replace(machine, core=machine.core._replace(launch_queues=2))
-    drawer = _Drawer(rng, machine)
+    drawer = _Drawer(rng, random.Random(f"tickets {seed}"), machine)
     found: list[Episode] = []
     while len(found) < episodes:
         found += drawer.draw()
@@ -92,13 +92,13 @@ def draw(seed: int, episodes: int) -> Plan:
 class _Drawer:
     """Draws episodes, and knows what of them stays in the pairs."""
 
-    def __init__(self, rng: random.Random, machine: Machine):
+    def __init__(self, rng: random.Random, faults: random.Random, machine: Machine):
         self._rng = rng
         self._core = core = machine.core
         self._left = [0] * core.channels
         #: what H2C sends comes out at C2H
         self._passes = core.user == "pass"
-        self._launches = Launches(rng, core, self) if core.launch_queues else None
+        self._launches = Launches(rng, faults, core, self) if core.launch_queues else None
         #: card RAM that is not for launch queues
         self._ram = regs.CARD_RAM_SIZE - RAM_BYTES * bool(core.launch_queues)
 

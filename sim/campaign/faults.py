@@ -16,11 +16,11 @@ from .plan import Engine, Episode, PlantedFault
 from .rig import Rig
 from .scoreboard import FramePair, Pair
 
-__all__ = ["arrival", "play", "release_pair", "stop"]
+__all__ = ["READS", "arrival", "lose", "play", "release_pair", "stop"]
 
 #: How a completer brings a kind of fault about, what is captured, and the status bit's name
 #: beside the one that stands for all of its field.
-_READS = {
+READS = {
     "unsupported request": (Fault.UNSUPPORTED_REQUEST, ErrorKind.UNSUPPORTED_REQUEST, ""),
     "completer abort": (Fault.COMPLETER_ABORT, ErrorKind.COMPLETER_ABORT, "ABORT"),
     "retry status": (Fault.RETRY, ErrorKind.UNSUPPORTED_REQUEST, ""),
@@ -44,7 +44,7 @@ def _expected(fault: PlantedFault, c2h: bool) -> tuple[Status, ErrorKind]:
     if fault.kind == "decode":
         status = Status.READ_UNSUPPORTED
         return status if c2h else status | Status.WRITE_DECODE, ErrorKind.DECODE
-    _, kind, name = _READS[fault.kind]
+    _, kind, name = READS[fault.kind]
     source = "DESC" if fault.place == "descriptor" else "READ"
     status = Status[f"{source}_UNSUPPORTED"]
     return status | Status[f"{source}_{name}"] if name else status, kind
@@ -86,7 +86,7 @@ async def play(rig: Rig, episode: Episode, victim: Engine, jobs: dict[Engine, Jo
 
 def _plant(rig: Rig, job: Job) -> None:
     fault = job.run.fault
-    if fault.kind not in _READS:
+    if fault.kind not in READS:
         return
     if fault.place == "data":
         where = job.data_address(fault.index)
@@ -94,7 +94,7 @@ def _plant(rig: Rig, job: Job) -> None:
     else:
         at = job.descriptors[fault.index]
     for completer in rig.completers:
-        completer.inject(range(at, at + 1), _READS[fault.kind][0])
+        completer.inject(range(at, at + 1), READS[fault.kind][0])
 
 
 async def _expect_failure(rig: Rig, job: Job) -> None:
@@ -104,13 +104,10 @@ async def _expect_failure(rig: Rig, job: Job) -> None:
     status, kind = _expected(fault, job.channel.c2h)
     for completer in rig.completers:
         completer.clear_faults()
-        rig.timeouts += len(completer.withheld)
         if fault.kind == "late":
+            rig.timeouts += len(completer.withheld)
             await completer.release_withheld()
-        for tag in completer.withheld:
-            rig.lost[tag] = rig.now_ns()
-            rig.device.abandon(tag)
-        completer.drop_withheld()
+    lose(rig)
     exact = fault.place == "data" or kind is ErrorKind.MAGIC
     await job.expect_error(status, fault.index, exact=exact)
     info = await rig.read(regs.EXTENSION, "error_info")
@@ -137,6 +134,16 @@ async def _expect_failure(rig: Rig, job: Job) -> None:
         descriptor="pushed" if pushed else "fetched",
         at=at,
     )
+
+
+def lose(rig: Rig) -> None:
+    """What completers have withheld is never sent."""
+    for completer in rig.completers:
+        rig.timeouts += len(completer.withheld)
+        for tag in completer.withheld:
+            rig.lost[tag] = rig.now_ns()
+            rig.device.abandon(tag)
+        completer.drop_withheld()
 
 
 async def stop(rig: Rig, jobs: list[Job]) -> None:

@@ -16,12 +16,15 @@ from cocotbext.pcie.core.tlp import Tlp
 from peerdma import regs
 from peerdma.regs import LaunchEnd, LaunchStatus
 from sim.benches.launch_queue import LaunchQueue
+from sim.benches.tb import TIMEOUT_US
 
 from .coverage import band
+from .drain import Drain
+from .faults import READS, arrival, lose
 from .job import RUN_US, TO_GPU_US, Job
 from .launches import ram_of
 from .packets import Packets, PacketSlot
-from .plan import EMPTYING, Batch, Episode, Piece, Queue, Run, Slot
+from .plan import EMPTYING, Batch, Episode, Piece, Queue, Run, Slot, TicketFault
 from .rig import Rig
 from .scoreboard import Span
 from .slots import LaunchSlot
@@ -38,10 +41,13 @@ _TICKET_US, _DISARM_US = 4 * RUN_US, 400
 _EARLY_NS = 1500
 #: How often a program looks for its record.
 _LOOKS_NS = 40
+#: So often software looks whether a queue goes on.
+_RESUMES = 20
 #: What may abort tickets so that their records say so, by what has ended their queue.
 _MAY_ABORT = {
     "": set(),
     "disarmed": {LaunchStatus.ABORTED},
+    "failed read": set(),
     "bus master off": set(),
     **{kind: {LaunchStatus.ABORTED} for kind in EMPTYING},
 }
@@ -80,6 +86,11 @@ class _Queue:
         self.ended_by = ""
         #: and it was disarmed
         self._over = False
+        #: judge of a batch in which tickets fail, and what they have come to; the next one is
+        #: flushed, too
+        self._drain: Drain | None = None
+        self._records: list[str] = []
+        self._flushed = False
         self._statuses: dict[int, int] = {}
 
     async def prepare(self) -> None:
@@ -106,16 +117,29 @@ class _Queue:
         assert (tlp.address, len(data)) == (at, 8), f"a record of {len(data)} at {tlp.address:#x}"
         found, status = struct.unpack("<II", data)
         good = {slot.good} | _MAY_ABORT[self.ended_by]
-        assert found == ticket and status in good, (
+        assert found == ticket and (status in good or self._drain), (
             f"the record of ticket {ticket}, {slot!r}, is that of {found}, status {status}"
         )
         self._statuses[ticket] = status
         slot.recorded += 1
+        if self._drain:
+            self._drained(slot, status)
+            return
         if status == slot.good:
             slot.expect_moved()
         elif isinstance(slot, PacketSlot):
             slot.packets.aborted += 1
         self._beside[ticket] = self._now(slot)
+
+    def _drained(self, slot: LaunchSlot, status: int) -> None:
+        """The record of a ticket of a batch in which some fail."""
+        record, place = self._drain.record(slot, status), self._plan.fault.place
+        if record == "failed":
+            # What was not answered is a tag that must not be used for a while, from now on.
+            lose(self._rig)
+        if record == "good" or (record == "failed" and place == "flush"):
+            slot.expect_moved()
+        self._records.append(record)
 
     def _now(self, slot: LaunchSlot) -> str:
         running = self._rig.running
@@ -131,8 +155,8 @@ class _Queue:
                 await self._pause(max(batch.delay_ns, 1))
                 if batch is self._plan.batches[-1] and self._plan.cut_ns is not None:
                     cocotb.start_soon(self._cut())
-                await self._play(batch)
-        if self.ended_by == "disarmed":
+                await self._play_any(batch)
+        if self.ended_by in ("disarmed", "failed read"):
             # At once: others go on.
             await self.finish()
 
@@ -160,14 +184,166 @@ class _Queue:
             await self._pause(_LOOKS_NS)
         raise AssertionError(f"no record of ticket {ticket} within {_TICKET_US} us")
 
-    async def _play(self, batch: Batch) -> None:
-        rig, queue = self._rig, self._queue
+    async def _play_any(self, batch: Batch) -> None:
+        """Play a batch, well or not."""
+        fault = self._plan.fault
+        failing = fault and batch is self._plan.batches[fault.batch]
+        if self._flushed:
+            await self._play_failing(batch)
+        elif not failing:
+            await self._play(batch)
+        elif fault.place in ("ring", "shadow"):
+            await self._play_ending(batch, fault)
+        else:
+            await self._play_failing(batch)
+
+    def _begin(self, batch: Batch) -> list[tuple[int, LaunchSlot]]:
+        """Tickets of a batch, with leave to do what they have to."""
         slots = [self._slots[index] for index in batch.slots]
         self._batch = counts = Counter(slots)
         self._batch_spans = [span for slot, count in counts.items() for span in slot.begin(count)]
-        tickets = [((queue.next + n) % (1 << 32), slot) for n, slot in enumerate(slots)]
+        tickets = [((self._queue.next + n) % (1 << 32), slot) for n, slot in enumerate(slots)]
         self._due.extend(tickets)
         self._under_way = list(tickets)
+        return tickets
+
+    async def _play_failing(self, batch: Batch) -> None:
+        """Some tickets fail, and all behind them are flushed; then software resumes, or after the
+        next batch, of which all are."""
+        rig, queue, fault = self._rig, self._queue, self._plan.fault
+        victim = self._slots[fault.index]
+        again, self._flushed = self._flushed, False
+        if not again:
+            where = await victim.spoil(fault)
+            # A doorbell takes another way than what was written.
+            await queue.state()
+            self._drain = Drain(fault, victim)
+        tickets = self._begin(batch)
+        if again:
+            self._drain.again()
+        elif fault.place == "slot":
+            victim.words = 0
+        for completer in rig.completers:
+            if not again and where:
+                completer.inject(where, READS[fault.kind][0])
+        self._records = []
+        await self._submit(batch, [slot for _, slot in tickets])
+        for ticket, _ in tickets:
+            await self._wait(ticket)
+        for slot in self._batch:
+            await slot.expect_done(self._pause)
+        drain, found = self._drain, await queue.state()
+        expected = {"armed": 1, "failed": 1, "status": drain.status, "end": LaunchEnd.NONE}
+        assert found | expected == found, f"queue {self._plan.number} is {found}, not {expected}"
+        await self._recover(fault)
+        rig.scope.revoke(self._batch_spans)
+        await Timer(TO_GPU_US, "us")
+        moves: dict[LaunchSlot, list[str]] = {slot: [] for slot in self._batch}
+        for slot, moved in drain.moves:
+            moves[slot].append(moved)
+            if moved == "all":
+                slot.note_outcome()
+            elif moved == "some":
+                slot.maybe_written()
+        for slot, each in moves.items():
+            slot.expect_drained(each)
+        self._batch = Counter()
+        self._under_way.clear()
+        if not again and fault.place == "slot":
+            await victim.restore()
+            await queue.state()
+        first = 0 if again else self._records.index("failed") + 1
+        for record in self._records[first:]:
+            rig.seen.sample("behind", place=fault.place, record=record)
+        self._flushed = fault.late and not again and batch is not self._plan.batches[-1]
+        if not self._flushed:
+            await self._resume()
+            rig.seen.sample(
+                "failed ticket",
+                kind=fault.kind,
+                place=fault.place,
+                of=victim.plan.kind,
+                resumed="later" if again else "at once",
+            )
+
+    async def _resume(self) -> None:
+        """Have tickets be started again: all of before have ended."""
+        self._drain = None
+        await self._rig.write(regs.LAUNCH_QUEUE, "resume", 0, channel=self._plan.number)
+        for _ in range(_RESUMES):
+            state = await self._queue.state()
+            if not state["failed"] and not state["status"]:
+                return
+        raise AssertionError(f"queue {self._plan.number} does not go on: {state}")
+
+    async def _recover(self, fault: TicketFault) -> None:
+        """Reads are answered again; those that were not have timed out."""
+        for completer in self._rig.completers:
+            completer.clear_faults()
+        lose(self._rig)
+        if fault.kind == "lost":
+            await Timer(2 * TIMEOUT_US, "us")
+            await arrival()
+            lose(self._rig)
+
+    async def _play_ending(self, batch: Batch, fault: TicketFault) -> None:
+        """A read of the ring, or the shadow tail, fails: some tickets at most are started."""
+        rig, queue = self._rig, self._queue
+        tickets = self._begin(batch)
+        if fault.place == "shadow":
+            at = queue.shadow.address
+        else:
+            ticket, _ = tickets[fault.index]
+            at = queue.places.address + 8 * (ticket % self._plan.entries)
+        for completer in rig.completers:
+            completer.inject(range(at, at + 1), READS[fault.kind][0])
+        await self._submit(batch, [slot for _, slot in tickets])
+        for _ in range(_TICKET_US):
+            state = await queue.state()
+            if state["end"]:
+                lose(rig)
+            every = fault.place == "ring" and all(ticket in self._statuses for ticket, _ in tickets)
+            if (state["end"] or every) and not state["busy"]:
+                break
+            await Timer(1, "us")
+        else:
+            raise AssertionError(f"queue {self._plan.number} does not end: {state}")
+        ended = state["end"]
+        assert ended == LaunchEnd.READ or (every and not ended), (
+            f"queue {self._plan.number} is {state}"
+        )
+        await self._recover(fault)
+        # Those that were started have come to their good ends, and the others to nothing.
+        done = Counter(slot for ticket, slot in tickets if ticket in self._statuses)
+        for slot in self._batch:
+            slot.words = done[slot]
+            await slot.expect_done(self._pause)
+        rig.scope.revoke(self._batch_spans)
+        await Timer(TO_GPU_US, "us")
+        for ticket, slot in tickets:
+            good = ticket in self._statuses
+            if good:
+                slot.note_outcome()
+            if ended:
+                record = "good" if good else "none"
+                rig.seen.sample(
+                    "ended ticket", by="failed read", kind=slot.plan.kind, record=record
+                )
+        for slot, count in self._batch.items():
+            slot.expect_drained(["all"] * done[slot] + ["none"] * (count - done[slot]))
+        self._batch = Counter()
+        self._under_way.clear()
+        self._due.clear()
+        queue_now = "ended" if ended else "goes on"
+        rig.seen.sample("failed read", kind=fault.kind, place=fault.place, queue=queue_now)
+        if ended:
+            self.ended_by = "failed read"
+            raise _Ended
+
+    async def _play(self, batch: Batch) -> None:
+        rig, queue = self._rig, self._queue
+        tickets = self._begin(batch)
+        slots, counts = [slot for _, slot in tickets], self._batch
         await self._submit(batch, slots)
         left = Counter(slots)
         for ticket, slot in tickets:
@@ -311,6 +487,7 @@ class Launched:
             for plan in plans
         ]
         self._at_work = bool(plans)
+        self._fails = any(plan.fault for plan in plans)
         self._ignored = 0
 
     def _slot(self, slot: Slot, even: int) -> LaunchSlot:
@@ -328,6 +505,8 @@ class Launched:
         for queue in self._queues:
             await queue.prepare()
         self._ignored = await self._rig.read(regs.LAUNCH_QUEUE, "ignored")
+        if self._fails:
+            await self._rig.write(regs.EXTENSION, "error_clear", 0)
 
     def start(self) -> None:
         """Begin to submit tickets, and to check what each of them does."""
@@ -357,6 +536,9 @@ class Launched:
             assert ignored == self._ignored, f"{ignored - self._ignored} doorbells were ignored"
         for queue in self._queues:
             await queue.finish()
+        if self._fails:
+            info = await self._rig.read(regs.EXTENSION, "error_info")
+            assert not info, f"the error of a ticket was captured: {info:#x}"
         for packets in self._packets.values():
             packets.stopped = True
             if self._ended_by not in EMPTYING:

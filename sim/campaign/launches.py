@@ -11,7 +11,20 @@ from typing import Protocol
 
 from peerdma import regs
 
-from .plan import Batch, Copying, Core, Engine, Episode, Piece, Queue, Run, Slot, Source
+from .plan import (
+    Batch,
+    Copying,
+    Core,
+    Engine,
+    Episode,
+    Piece,
+    Queue,
+    Run,
+    Slot,
+    Source,
+    TicketFault,
+)
+from .table import SLOT_FAULTS, TICKET_FAULTS
 
 __all__ = ["PAIR_BYTES", "QUEUE_BYTES", "RAM_BYTES", "Drawer", "Launches", "ram_of"]
 
@@ -61,8 +74,8 @@ class Drawer(Protocol):
 class Launches:
     """Draws queues, and what software does on pairs that they copy through."""
 
-    def __init__(self, rng: random.Random, core: Core, drawer: Drawer):
-        self._rng, self._core, self._drawer = rng, core, drawer
+    def __init__(self, rng: random.Random, faults: random.Random, core: Core, drawer: Drawer):
+        self._rng, self._faults, self._core, self._drawer = rng, faults, core, drawer
 
     def beside(self, episode: Episode) -> Episode:
         """The good episode with queues at work, or sometimes as it is.
@@ -178,14 +191,34 @@ class Launches:
         return replace(engine, runs=tuple(runs))
 
     def _cut_some(self, queues: list[Queue], share: float, most_ns: tuple[int, ...]) -> list[Queue]:
-        """Have some of the queues disarmed."""
+        """Have some of the queues disarmed, or something of one of the others fail."""
         rng, found = self._rng, []
         for queue in queues:
             if rng.random() < share:
                 most = most_ns[0] if len(most_ns) == 1 else rng.choice(most_ns)
                 queue = replace(queue, cut_ns=rng.randrange(most))
             found.append(queue)
+        others = [n for n, queue in enumerate(found) if queue.cut_ns is None]
+        if others and self._faults.random() < 0.4:
+            number = self._faults.choice(others)
+            found[number] = replace(found[number], fault=self._fault(found[number]))
         return found
+
+    def _fault(self, queue: Queue) -> TicketFault:
+        rng = self._faults
+        batch = rng.randrange(len(queue.batches))
+        index = rng.choice(queue.batches[batch].slots)
+        slot = queue.slots[index]
+        places = ["slot", "ring"] + ["shadow"] * queue.polls + ["flush"] * 2 * slot.flush
+        if slot.kind != "packet" and max(len(slot.pieces), len(slot.out)) > 1:
+            places += ["list"] * 2
+        if slot.kind in ("h2c", "copy") and any(piece.size for piece in slot.pieces):
+            places += ["data"] * 2
+        place = rng.choice(places)
+        if place == "ring":
+            index = rng.randrange(len(queue.batches[batch].slots))
+        kind = rng.choice(SLOT_FAULTS if place == "slot" else TICKET_FAULTS)
+        return TicketFault(kind, place, batch, index, rng.random() < 0.5)
 
     def _queues(self, pairs: Sequence[int], sources: Sequence[Source] = ()) -> list[Queue]:
         count = self._core.launch_queues

@@ -163,6 +163,10 @@ class PacketSlot(LaunchSlot):
         super().expect_moved()
         assert len(self._numbers) >= self.recorded, f"a record of {self!r} before its packet's"
 
+    def expect_drained(self, moves: list[str]) -> None:
+        super().expect_drained(moves)
+        assert len(self._numbers) == moves.count("all"), f"{self!r} has taken {self._numbers}"
+
     def _packet(self, number: int) -> list[np.ndarray]:
         """What is in each part but the last when it has that packet."""
         data, at, arrays = self.packets.pair.frame(number), 0, []

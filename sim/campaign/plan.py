@@ -30,6 +30,7 @@ __all__ = [
     "Slot",
     "Source",
     "Surroundings",
+    "TicketFault",
 ]
 
 
@@ -258,6 +259,24 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class TicketFault:
+    """An error of a queue in one of its batches.
+
+    It hits each ticket of a slot, by its list, its data, its flush read, or as that slot is not the
+    queue's. Or a read for the queue fails, of its ring or shadow tail: that ends it.
+    """
+
+    kind: str
+    #: "list", "data", "flush", "slot", "ring" or "shadow"
+    place: str
+    batch: int
+    #: index into the slots of the queue; of the ring, into the batch
+    index: int
+    #: the batch behind it comes before software resumes
+    late: bool
+
+
+@dataclass(frozen=True)
 class Queue:
     """What a launch queue does in an episode."""
 
@@ -271,6 +290,7 @@ class Queue:
     batches: tuple[Batch, ...]
     #: so long after the last batch begins software disarms it, if that has not ended
     cut_ns: int | None = None
+    fault: TicketFault | None = None
 
 
 @dataclass(frozen=True)

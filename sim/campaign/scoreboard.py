@@ -191,7 +191,7 @@ class FramePair(Pair):
 
 @dataclass
 class Span:
-    """Bus addresses that the card may read, or write once.
+    """Bus addresses that the card may read, or write once; those of tickets it reads once, too.
 
     `heard` is called with each TLP that touches it.
     """
@@ -200,7 +200,7 @@ class Span:
     start: int
     stop: int
     write: bool
-    #: bytes that have not been written
+    #: bytes that have not been written, or read
     left: int
     heard: Callable[[Tlp], None] | None = None
     touched: bool = False
@@ -247,7 +247,6 @@ class Scope:
                 " not, or no longer, its to use"
             )
         span.touched = True
-        if write:
-            span.left -= stop - start
+        span.left -= stop - start
         if span.heard:
             span.heard(tlp)

@@ -128,6 +128,8 @@ class _Session:
                 await task
         await self._close(episode)
         used = {source.number for source in episode.sources}
+        if any(queue.fault for queue in episode.queues):
+            used |= launched.pairs
         if episode.disturbance or victim:
             await self._audit(episode)
             used |= {engine.number for engine in episode.engines} | launched.pairs

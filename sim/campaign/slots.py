@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from cocotbext.pcie.core.tlp import Tlp
@@ -14,7 +15,7 @@ from peerdma.regs import LaunchStatus
 from sim.benches.launch_queue import fill
 from sim.benches.memory import Buffer, Chain
 
-from .plan import Piece, Slot
+from .plan import Piece, Slot, TicketFault
 from .rig import Rig
 from .scoreboard import Span, check_either
 
@@ -51,6 +52,11 @@ class LaunchSlot:
         self.writes: list[Part] = []
         self._rig = rig
         self.count = self.recorded = self.flushed = self.done = 0
+        #: done words that are to be written for the batch
+        self.words = 0
+        #: descriptors of its lists that are in memory, and the dword that is read at the end
+        self.descriptors: list[int] = []
+        self._flush_at = 0
         self._word = rig.memory(
             "gpu" if slot.done == "gpu" else "low", 4, 4 * rig.rng.randrange(900)
         )
@@ -63,6 +69,11 @@ class LaunchSlot:
         """Those it needs."""
         ways = (False, True) if self.plan.kind == "copy" else (self.plan.kind != "h2c",)
         return {(c2h, self.plan.number) for c2h in ways}
+
+    @property
+    def overlaps(self) -> bool:
+        """Its runs may be under way beside others."""
+        return self.plan.overlap and self.plan.kind in ("h2c", "c2h")
 
     @property
     def listed(self) -> str:
@@ -86,30 +97,55 @@ class LaunchSlot:
         spans = []
         for chain in halves:
             for start, count in chain.blocks[1:]:
-                size = regs.DESCRIPTOR.itemsize * count
-                spans.append(rig.scope.allow("list of a slot", start, size, write=False))
+                size = regs.DESCRIPTOR.itemsize
+                self.descriptors += range(start, start + size * count, size)
+                spans.append(rig.scope.allow("list of a slot", start, size * count, write=False))
         flush = None
         if plan.flush:
-            flush = self._flush_address()
+            flush = self._flush_at = self._flush_address()
             spans.append(
                 rig.scope.allow("flush read", flush, 4, write=False, heard=self._flush_read)
             )
         size = regs.DESCRIPTOR.itemsize
         heads = b"".join(chain.head for chain in halves)
-        await fill(
+        self._fill = partial(
+            fill,
             rig,
             self.number,
             *(heads[at : at + size] for at in range(0, len(heads), size)),
             flush=flush,
             done=None if plan.done == "off" else self._word.address,
-            queue=queue,
             c2h=plan.kind in ("c2h", "packet"),
             receive=receives,
             channel=plan.number,
             pair=copies,
             overlap=plan.overlap,
         )
+        self._queue = queue
+        await self.restore()
         return spans
+
+    async def restore(self) -> None:
+        """It can be launched again."""
+        await self._fill(queue=self._queue)
+
+    async def spoil(self, fault: TicketFault) -> range:
+        """Make tickets fail; returns where reads have to, for that."""
+        if fault.kind == "not valid":
+            await self._rig.write(regs.LAUNCH_SLOT, "control", 0, channel=self.number)
+            return range(0)
+        if fault.kind == "another queue's":
+            await self._fill(queue=1 - self._queue)
+            return range(0)
+        choice = self._rig.rng.choice
+        if fault.place == "list":
+            at = choice(self.descriptors)
+        elif fault.place == "flush":
+            at = self._flush_at
+        else:
+            buffer = choice([part.buffer for part in self.reads if part.piece.size])
+            at = buffer.address + choice(range(buffer.size))
+        return range(at, at + 1)
 
     def _list(self, pieces: Sequence[Piece], c2h: bool, held: int = 1) -> Chain:
         """One half's list, of which the first `held` descriptors are for slots."""
@@ -137,7 +173,8 @@ class LaunchSlot:
     def begin(self, count: int) -> list[Span]:
         """So many tickets of a batch are for this slot: new data, and leave to move it."""
         rig, spans = self._rig, []
-        self.count, self.recorded, self.flushed, self.done = count, 0, 0, 0
+        self.count = self.words = count
+        self.recorded = self.flushed = self.done = 0
         self.outcomes = []
         for part in (*self.reads, *self.writes):
             part.buffer.data = part.before = rig.rng.randbytes(part.piece.size)
@@ -162,6 +199,7 @@ class LaunchSlot:
         self.done += 1
         assert tlp.get_data() == _DONE, f"the done word of {self!r} is {tlp.get_data().hex()}"
         assert self.done <= self.recorded, f"{self!r} writes the done word before the record"
+        assert self.done <= self.words, f"{self!r} writes a done word too many"
 
     def expect_moved(self) -> None:
         """All data of the tickets with records has been written, and read back."""
@@ -218,17 +256,38 @@ class LaunchSlot:
             if part.piece.card is not None:
                 self._rig.ram.maybe(part.piece.card, part.before)
 
+    def expect_drained(self, moves: list[str]) -> None:
+        """Tickets of a batch have failed, or were flushed: of those with outcomes all bytes were
+        moved, of others as `moves` says."""
+        moved, some = moves.count("all"), moves.count("some")
+        for number, part in enumerate((*self.reads, *self.writes)):
+            most = part.moves * (self.count - moved)
+            assert most - part.moves * some <= part.span.left <= most, (
+                f"{self!r}, part {number}, was moved anyhow: {part.span.left} bytes are left of"
+                f" {self.count} tickets, of which moved: {moves}"
+            )
+        assert moved * self.plan.flush <= self.flushed <= moved + some, (
+            f"{self.flushed} flush reads of {self!r}; moved: {moves}"
+        )
+        if some:
+            self.expect_perhaps()
+        elif moved:
+            self.expect_data()
+        else:
+            for part in (*self.reads, *self.writes):
+                part.buffer.expect(part.before)
+
     @property
     def to_gpu(self) -> bool:
         """Some of what it writes is in the GPU's memory."""
         return "gpu" in (self.plan.done, *(part.piece.memory for part in self.writes))
 
     async def expect_done(self, pause: Callable[[int], Awaitable[None]]) -> None:
-        """The done words have been written, as often as there were tickets."""
+        """The done words have been written, as often as there were tickets that have one."""
         if self.plan.done == "off":
             return
         for _ in range(_DONE_US * 10):
-            if self.done == self.count and self._word.data == _DONE:
+            if self.done == self.words and self._word.data == (_DONE if self.words else _NOT_DONE):
                 return
             await pause(100)
         raise AssertionError(f"{self.done} done words of {self!r} in {_DONE_US} us")

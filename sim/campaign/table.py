@@ -31,12 +31,15 @@ READ_FAULTS = (
     "wrong address",
     "too long",
 )
+#: What may become of a read for launch queues, and how a slot may not be a queue's.
+TICKET_FAULTS = ("unsupported request", "completer abort", "retry status", "poisoned", "lost")
+SLOT_FAULTS = ("not valid", "another queue's")
 FAULTS = (*READ_FAULTS, "magic", "spoilt push", "decode")
 #: The receive port in front of a core with overcommit pauses for longer than its contract allows.
 LATE_PORT = "late port"
 DISTURBANCES = ("abort", "soft reset", "hot reset", "link loss", "bus master off", LATE_PORT)
 #: What ends a launch queue.
-ENDS = ("disarmed", "soft reset", "hot reset", "link loss", "bus master off")
+ENDS = ("disarmed", "failed read", "soft reset", "hot reset", "link loss", "bus master off")
 #: What a core is connected to: a PCIe block behind its adapter, or the model at the seam.
 BLOCKS = ("series7", "seam", "ultrascale", "ultrascale_plus")
 #: Nuisances that cocotbext-pcie's models of PCIe blocks do not pass on to a core.
@@ -256,6 +259,58 @@ GROUPS = (
         "ended ticket",
         {"by": ENDS, "kind": KINDS, "record": ("none", "good", "aborted")},
         (("by", "kind"), ("kind", "record")),
+    ),
+    # One for each batch of which a ticket has failed, after memory was checked; and software has
+    # resumed at once, or when the next batch had been flushed, too.
+    Group(
+        "failed ticket",
+        {
+            "kind": (*TICKET_FAULTS, *SLOT_FAULTS),
+            "place": ("list", "data", "flush", "slot"),
+            "of": KINDS,
+            "resumed": ("at once", "later"),
+        },
+        (("kind", "place"), ("place", "of"), ("place", "resumed")),
+        (
+            Exclusion(
+                "that is of slots", {"kind": SLOT_FAULTS, "place": ("list", "data", "flush")}
+            ),
+            Exclusion("that is of reads", {"kind": TICKET_FAULTS, "place": ("slot",)}),
+            Exclusion("its data is not read", {"place": ("data",), "of": ("c2h", "packet")}),
+            Exclusion(
+                "what a packet begins with is not in memory",
+                {"place": ("list",), "of": ("packet",)},
+            ),
+        ),
+    ),
+    # One for each ticket behind one that failed.
+    Group(
+        "behind",
+        {
+            "place": ("list", "data", "flush", "slot"),
+            "record": ("good", "failed", "aborted", "flushed"),
+        },
+        (("place", "record"),),
+        (
+            Exclusion(
+                "none is started behind a run that fails",
+                {"place": ("list", "data", "slot"), "record": ("good", "failed")},
+            ),
+            Exclusion("no run has failed", {"place": ("flush", "slot"), "record": ("aborted",)}),
+        ),
+    ),
+    # One for each batch in which a read for the queue was to fail: it has ended, or had all entries
+    # without that.
+    Group(
+        "failed read",
+        {"kind": TICKET_FAULTS, "place": ("ring", "shadow"), "queue": ("ended", "goes on")},
+        (("kind", "place"), ("place", "queue")),
+        (
+            Exclusion(
+                "the shadow tail is read again and again",
+                {"place": ("shadow",), "queue": ("goes on",)},
+            ),
+        ),
     ),
     # One for each channel that ran at the same time as others, in an episode that ended well.
     Group(

@@ -26,6 +26,7 @@ from cocotbext.pcie.core.tlp import Tlp, TlpType
 from hw.endpoint import DEFAULT_ADAPTER
 from hw.pcie.adapters import ADAPTERS
 from peerdma import regs
+from peerdma.regs import LaunchStatus
 from peerdma.testing import pattern
 from sim.benches.model import SEAMS
 from sim.benches.series7 import CLOCK_NS, PORT_LAG
@@ -33,13 +34,14 @@ from sim.campaign import __main__ as command
 from sim.campaign import draw as drawing
 from sim.campaign import session
 from sim.campaign.coverage import Coverage, Exclusion, Group, band
+from sim.campaign.drain import Drain
 from sim.campaign.draw import draw
 from sim.campaign.execute import SEEDS, Campaign, NoWorkers, cluster, run
 from sim.campaign.faults import release_pair
 from sim.campaign.launches import ram_of
 from sim.campaign.monitor import Read
 from sim.campaign.packets import Packets
-from sim.campaign.plan import EVERY_CORE, Core, Piece, Plan, Queue, Source
+from sim.campaign.plan import EVERY_CORE, Core, Piece, Plan, Queue, Source, TicketFault
 from sim.campaign.report import Record
 from sim.campaign.scoreboard import CardRam, FramePair, Pair, Scope, check_either
 from sim.campaign.table import BLOCKS, GROUPS, LATE_PORT, WAYS
@@ -360,6 +362,74 @@ def test_a_source_hands_on_frames_with_their_records():
     assert second["number"] == regs.FRAME_NUMBER_VALID | 1
     pair.empty()
     assert pair.bytes_at(pair.take(4), 4, b"????") == frames[0][:4]
+
+
+LAST = {"list": "unsupported request", "flush": "poisoned", "slot": "not valid"}
+FAILS, OK, FLUSHED, ABORTED = "fails", *(LaunchStatus[n] for n in ("OK", "FLUSHED", "ABORTED"))
+
+
+@pytest.mark.parametrize(
+    ("place", "overlap", "records", "good"),
+    [
+        ("list", 0, (OK, FAILS, FLUSHED, FLUSHED), True),
+        ("list", 0, (OK, OK), True),
+        # One has failed before, none is to fail, or is not started.
+        ("list", 0, (FLUSHED,), False),
+        ("list", 0, (ABORTED,), False),
+        ("list", 0, (OK, FAILS, OK), False),
+        ("list", 0, (OK, FAILS, FAILS), False),
+        ("slot", 1, (OK, FAILS, ABORTED), False),
+        ("list", 0, (OK, FAILS, ABORTED), False),
+        ("list", 1, (OK, FAILS, *6 * (ABORTED,), FLUSHED), True),
+        ("list", 1, (OK, FAILS, *7 * (ABORTED,)), False),
+        ("list", 1, (OK, FAILS, FLUSHED, ABORTED), False),
+        # Its run has ended well.
+        ("flush", 0, (FAILS, OK, FLUSHED), True),
+        ("flush", 0, (FAILS, FAILS, FLUSHED), True),
+        ("flush", 0, (FAILS, OK, OK), False),
+        ("flush", 0, (FAILS, FLUSHED, OK), False),
+        ("flush", 1, (FAILS, *7 * (OK,), FLUSHED), True),
+        ("flush", 1, (FAILS, *8 * (OK,)), False),
+        ("flush", 1, (FAILS, ABORTED), False),
+    ],
+)
+def test_what_becomes_of_tickets_behind_one_that_fails(place, overlap, records, good):
+    slots = [
+        SimpleNamespace(good=OK, overlaps=bool(overlap), channels={(True, 0)}) for _ in range(2)
+    ]
+    drain = Drain(TicketFault(LAST[place], place, 0, 0, False), slots[0])
+    status = {"list": 3, "flush": 5, "slot": LaunchStatus.SLOT}[place]
+    with nullcontext() if good else pytest.raises(AssertionError, match="has status"):
+        for record in records:
+            mine = record is FAILS
+            drain.record(slots[not mine], status if mine else record)
+        moved = [moved for _, moved in drain.moves]
+        fails = {"list": "some", "flush": "all", "slot": "none"}[place]
+        means = {FAILS: fails, OK: "all", FLUSHED: "none", ABORTED: "some"}
+        assert moved == [means[record] for record in records]
+
+
+def test_faults_of_tickets_are_where_they_can_be():
+    plans = [draw(seed, 20) for seed in range(60) if draw(seed, 1).machine.core.launch_queues]
+    queues = [queue for plan in plans for episode in plan.episodes for queue in episode.queues]
+    faults = [(queue, queue.fault) for queue in queues if queue.fault]
+    assert {"list", "data", "flush", "slot", "ring"} <= {fault.place for _, fault in faults}
+    for queue, fault in faults:
+        assert queue.cut_ns is None
+        batch = queue.batches[fault.batch]
+        if fault.place == "ring":
+            assert fault.index < len(batch.slots)
+            continue
+        assert fault.index in batch.slots
+        slot = queue.slots[fault.index]
+        assert fault.place != "flush" or slot.flush
+        assert fault.place != "data" or slot.kind in ("h2c", "copy")
+        assert fault.place != "shadow" or queue.polls
+    for plan in plans:
+        for episode in plan.episodes:
+            wrong = episode.disturbance or any(engine.runs[0].fault for engine in episode.engines)
+            failing = sum(queue.fault is not None for queue in episode.queues)
+            assert failing <= (0 if wrong else 1)
 
 
 def packets_of(pair: FramePair) -> Packets:
