@@ -10,6 +10,7 @@ import ctypes
 import errno
 import itertools
 import os
+import threading
 import time
 import zlib
 from pathlib import Path
@@ -66,6 +67,8 @@ class FakeKernel(FakeLaunches):
         #: by user block and offset
         self.registers: dict[tuple[int, int], int] = {}
         self.card = np.zeros(CARD_RAM, np.uint8)
+        #: one thread at a time, as under the driver's lock
+        self._lock = threading.RLock()
         self._handles = itertools.count(1)
         self._jobs = itertools.count(100)
         #: jobs without an event that was read, and whether they have one
@@ -112,7 +115,10 @@ class FakeKernel(FakeLaunches):
 
     def ioctl(self, fd: int, code: int, argument):
         """As `fcntl.ioctl`."""
-        code = Ioctl(code)
+        with self._lock:
+            return self._request(Ioctl(code), argument)
+
+    def _request(self, code: Ioctl, argument):
         fields = getattr(argument, "_fields_", None)
         said = {name: getattr(argument, name) for name, _ in fields} if fields else argument
         if code is not Ioctl.GET_INFO:
@@ -290,8 +296,9 @@ class FakeKernel(FakeLaunches):
 
     def end_all(self, **members) -> None:
         """Ends the jobs that have not ended, with these members of their events."""
-        for job in [job for job, ended in self._outstanding.items() if not ended]:
-            self._end_well(job, **members)
+        with self._lock:
+            for job in [job for job, ended in self._outstanding.items() if not ended]:
+                self._end_well(job, **members)
 
     def unplug(self) -> None:
         """As when the board is pulled out: the node can be read, and says ENODEV."""
@@ -307,10 +314,11 @@ class FakeKernel(FakeLaunches):
 
     def taken(self, data: bytes) -> None:
         """The program has read events."""
-        while data:
-            event = uapi.Event.from_buffer_copy(data)
-            if event.reason != Reason.FRAMES:
-                del self._outstanding[event.job]
-                if self.queue is not None and event.job == self.queue.number:
-                    self.queue = None
-            data = data[int.from_bytes(data[:4], "little") :]
+        with self._lock:
+            while data:
+                event = uapi.Event.from_buffer_copy(data)
+                if event.reason != Reason.FRAMES:
+                    del self._outstanding[event.job]
+                    if self.queue is not None and event.job == self.queue.number:
+                        self.queue = None
+                data = data[int.from_bytes(data[:4], "little") :]

@@ -187,7 +187,7 @@ def test_one_way_and_the_other_from_two_threads(node_driver, node_board):
         ]
         for thread in threads:
             thread.start()
-        while len(node_driver.named("SUBMIT")) < 2:
+        while len(node_driver._outstanding) < 2:
             time.sleep(0.001)
         assert list(node_driver._outstanding.values()) == [False, False]
         node_driver.end_all()
