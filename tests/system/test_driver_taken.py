@@ -289,7 +289,8 @@ def test_tegra_exit():
         handle = node.cuda(region.address, SIZE)
         node.map(handle)
         node.endless(handle)
-        node.load(handle, 2)
+        for _ in range(2):
+            node.submit(Op.C2H, PAGE, dst_handle=handle)
         os.kill(os.getpid(), signal.SIGKILL)
 
     with tegra(), Node() as node:
