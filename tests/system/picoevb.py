@@ -213,6 +213,8 @@ class Node:
 #: The node of a board that answers nothing from its second read of memory on, so that no means but
 #: a reset stops what it has begun, and whose time is the machine's.
 HUNG = "/dev/picoevb1"
+#: Milliseconds for which a job hangs there before it is late, where something else is to end it.
+LATER = 60000
 #: A guest that has it as its second board. With MSI, since the drivers then see two kinds of
 #: interrupt; from the start on, since to plug one in takes lockdep away from the debug kernel.
 WITH_HUNG_BOARD = {
@@ -227,9 +229,12 @@ AT_END = PAGE - SMALL // 2
 
 
 @contextlib.contextmanager
-def hangs(gpu: Gpu) -> Iterator[tuple[Node, int, int]]:
-    """A job that hangs and cannot be stopped: its node, the handle of GPU memory, its number."""
-    with setting("peerdma", "timeout_ms", 1), Node(HUNG) as node:
+def hangs(gpu: Gpu, timeout_ms: int = 1) -> Iterator[tuple[Node, int, int]]:
+    """A job that hangs and cannot be stopped: its node, the handle of GPU memory, its number.
+
+    It is late at once: where it is still to hang later on, give it more time.
+    """
+    with setting("peerdma", "timeout_ms", timeout_ms), Node(HUNG) as node:
         handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
         yield node, handle, node.hang(handle)
 

@@ -56,6 +56,7 @@ from tests.system.picoevb import (
     AT_END,
     GPU_PAGE,
     HUNG,
+    LATER,
     PAGE,
     SMALL,
     STREAM,
@@ -212,9 +213,10 @@ def test_close_runs():
 
 
 def test_close_hangs():
-    with Gpu() as gpu, Node(HUNG) as other, hangs(gpu) as (node, _, _):
+    with Gpu() as gpu, Node(HUNG) as other:
         generation = other.info().generation
-        node.close()
+        with hangs(gpu, LATER) as (node, _, _):
+            node.close()
         until(lambda: gpu.counts()[1:3] == (0, 0))
         until(lambda: other.info().generation == generation + 1)
 
@@ -313,12 +315,13 @@ def test_signals_do_not_end_a_transfer_that_waits():
 
 def test_timeout_hangs():
     """The board is reset; what had not started is tried after that, and times out as well."""
-    with Gpu() as gpu, hangs(gpu) as (node, handle, job):
-        before = node.info()
-        (later,) = node.load(handle, 1, SMALL)
-        assert by_job(node, 2) == {job: TIMEOUT, later: TIMEOUT}
-        until(lambda: node.info().generation == before.generation + 2)
-        assert node.info().state == BoardState.LIVE
+    with Gpu() as gpu, Node(HUNG) as other:
+        generation = other.info().generation
+        with hangs(gpu) as (node, handle, job):
+            (later,) = node.load(handle, 1, SMALL)
+            assert by_job(node, 2) == {job: TIMEOUT, later: TIMEOUT}
+            until(lambda: other.info().generation == generation + 2)
+            assert node.info().state == BoardState.LIVE
 
 
 def test_a_waiter_is_told_why():
@@ -333,11 +336,12 @@ def test_a_waiter_is_told_why():
 
 
 def test_a_hang_is_its_boards_own():
-    with Gpu() as gpu, hangs(gpu) as (node, _, job), Node() as other:
+    with Gpu() as gpu, hangs(gpu, LATER) as (node, _, job), Node() as other:
         until(lambda: node.info().h2c_waits_for == WaitsFor.COMPLETION)
         other.load(other.pages(Buffer(GPU_PAGE)), 2)
         assert results(other.events(2)) == [(0, 0)] * 2
-        assert by_job(node, 1) == {job: TIMEOUT}
+        node.cancel(job)
+        assert by_job(node, 1) == {job: CANCELLED}
 
 
 # Modules and processes -----------------------------------------------------------------------
@@ -412,6 +416,7 @@ def test_the_last_user_is_another_process(persistent):
             os.close(write)
             assert ended(pid) == 0
             if not persistent:
+                until(lambda: not gpu.counts()[2])
                 time.sleep(0.3)
                 assert gpu.counts()[1:3] == (1, 0)
                 gpu.free(va)

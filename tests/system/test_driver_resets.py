@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import pytest
 
 from peerdma import uapi
+from peerdma.regs import WaitsFor
 from peerdma.uapi import BoardState, Ioctl, Op, Reason, SurfaceState
 from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
@@ -23,6 +24,7 @@ from tests.system.picoevb import (
     DRIVER,
     GPU_PAGE,
     HUNG,
+    LATER,
     PAGE,
     STREAM,
     WITH_HUNG_BOARD,
@@ -110,7 +112,7 @@ def test_function_reset_waits_and_runs():
 
 @pytest.mark.each_block
 def test_function_reset_hangs():
-    with Gpu() as gpu, Node(HUNG) as node:
+    with Gpu() as gpu, Node(HUNG) as node, setting("peerdma", "timeout_ms", LATER):
         before = node.info()
         handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
         node.hang(handle)
@@ -124,10 +126,12 @@ def test_function_reset_hangs():
 @pytest.mark.each_block
 def test_registers_are_not_touched_during_a_reset():
     """The function answers nothing then, and on some machines an access stops the processor."""
-    with Node() as node:
+    refused = []
+
+    def met() -> bool:
+        """Whether something was refused in the course of a reset."""
         reset = threading.Thread(target=reset_function)
         reset.start()
-        refused = []
         while reset.is_alive():
             try:
                 node.request(Ioctl.LED, 5)
@@ -135,6 +139,10 @@ def test_registers_are_not_touched_during_a_reset():
                 refused.append(error.errno)
                 assert b"being reset: try again" in node.info().last_error
         reset.join()
+        return bool(refused)
+
+    with Node() as node:
+        until(met)
         assert set(refused) == {errno.EBUSY}
         node.request(Ioctl.LED, 0)
 
@@ -174,7 +182,7 @@ def test_who_waits_is_told_of_a_reset():
 
     with Node() as node:
         pid = spawn(transfer)
-        until(lambda: node.info().pinned_bytes == PAGE)
+        until(lambda: node.info().c2h_waits_for == WaitsFor.USER_OUTPUT)
         reset_function()
         assert ended(pid) == 0
 
@@ -362,7 +370,7 @@ def test_poll_says_nothing_of_a_board_that_is_gone_while_read_would_wait():
 
 
 def test_unbind_hangs():
-    with Gpu() as gpu, Node(HUNG) as node:
+    with Gpu() as gpu, Node(HUNG) as node, setting("peerdma", "timeout_ms", LATER):
         handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
         node.hang(handle)
         node.hang(handle)

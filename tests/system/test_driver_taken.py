@@ -8,14 +8,15 @@ import errno
 import mmap
 import os
 import signal
-import time
 from collections.abc import Callable
 
+from peerdma.regs import WaitsFor
 from peerdma.uapi import Op, Reason, SurfaceState
 from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     GPU_PAGE,
     HUNG,
+    LATER,
     PAGE,
     WITH_HUNG_BOARD,
     Buffer,
@@ -73,10 +74,11 @@ def taken_while_it_runs(node: Node, handle: int, take: Callable[[], object]) -> 
 def taken_while_it_hangs(node: Node, handle: int, take: Callable[[], object]) -> None:
     """The board loses the bus if it has to, and is reset later."""
     generation = node.info().generation
-    node.hang(handle)
-    time.sleep(0.1)
-    take()
-    assert results(node.events(1)) == [REVOKED]
+    with setting("peerdma", "timeout_ms", LATER):
+        node.hang(handle)
+        until(lambda: node.info().h2c_waits_for == WaitsFor.COMPLETION)
+        take()
+        assert results(node.events(1)) == [REVOKED]
     until(lambda: node.info().generation == generation + 1)
 
 
@@ -274,7 +276,7 @@ def test_tegra_runs():
 
 
 def test_tegra_hangs():
-    with tegra(), setting("peerdma", "timeout_ms", 1), Node(HUNG) as node:
+    with tegra(), Node(HUNG) as node:
         region = Region()
         handle = node.cuda(region.address, SIZE)
         taken_while_it_hangs(node, handle, region.touch)
@@ -353,7 +355,7 @@ def test_invalidate_runs():
 
 
 def test_invalidate_hangs():
-    with Gpu() as gpu, Node(HUNG) as node, setting("peerdma", "timeout_ms", 1):
+    with Gpu() as gpu, Node(HUNG) as node:
         fd = gpu.export(gpu.alloc(SIZE))
         handle = node.dmabuf(fd)
         taken_while_it_hangs(node, handle, lambda: gpu.revoke(fd))
