@@ -31,6 +31,8 @@ PAGE = 4096
 GPU_PAGE = 65536
 #: Card address of the user stream.
 STREAM = 1 << 63
+#: Bytes of a job that takes the board many seconds.
+LASTING = 16 << 20
 DRIVER = Path("/sys/bus/pci/drivers/peerdma")
 
 
@@ -189,6 +191,15 @@ class Node:
     def endless(self, handle: int, **names: int) -> int:
         """Queues a job that waits for ever: for data of the user stream, which nobody sends."""
         return self.submit(Op.C2H, PAGE, dst_handle=handle, src_offset=STREAM, **names)
+
+    def lasting(self) -> int:
+        """Queues a copy that lasts for longer than a test is kept from the processor: its number.
+
+        For tests that stop it: it takes seconds however fast the board is simulated.
+        """
+        handle = self.pages(Buffer(2 * LASTING, b""))
+        both = {"src_handle": handle, "dst_handle": handle, "dst_offset": LASTING}
+        return self.submit(Op.COPY, LASTING, **both)
 
     def cancel(self, job: int) -> None:
         """Has a job stopped."""

@@ -102,8 +102,7 @@ def test_reading_waits():
 
 def test_cancelling():
     with Node() as node:
-        handle = node.pages(Buffer(RAM))
-        jobs = node.load(handle, 6, RAM)
+        jobs = [node.lasting(), *node.load(node.pages(Buffer(RAM)), 5, RAM)]
         for job in (jobs[0], jobs[3]):
             node.request(Ioctl.CANCEL, uapi.Cancel(job=job))
         events = {event.job: event for event in node.events(6)}
@@ -115,21 +114,27 @@ def test_cancelling():
 
 
 def test_jobs_of_two_files_take_turns():
-    with Node() as node, Node() as other:
-        memory = Buffer(RAM)
-        node.load(node.pages(memory), 30, RAM)
-        other.load(other.pages(memory), 2, RAM)
-        assert results(other.events(2)) == [(0, 0)] * 2
-        ended = len(os.read(node.fd, 64 * 30)) // 64
-        assert ended < 30, "the second file had to wait for all jobs of the first"
-        assert results(node.events(30 - ended)) == [(0, 0)] * (30 - ended)
+    """The last one of the first file ends by nothing but being cancelled."""
+    memory = Buffer(RAM)
+    with Node() as holder, Node() as node, Node() as other:
+        holds = holder.endless(holder.pages(memory))
+        for each, count in ((node, 29), (other, 2)):
+            handle = each.pages(memory)
+            for _ in range(count):
+                each.submit(Op.C2H, RAM, dst_handle=handle)
+        last = node.endless(node.pages(memory))
+        holder.cancel(holds)
+        assert results(other.events(2)) == [(0, 0)] * 2, "it had to wait for all of the first file"
+        node.cancel(last)
+        ends = sorted(results(node.events(30)))
+        assert ends == [(0, 0)] * 29 + [(errno.ECANCELED, Reason.CANCELLED)]
 
 
 def test_reset():
     with Node() as node:
         before = node.info().generation
         handle = node.pages(Buffer(RAM))
-        jobs = node.load(handle, 2, RAM)
+        jobs = [node.lasting(), *node.load(handle, 1, RAM)]
         old = node.submit(Op.H2C, 4, src_handle=handle, generation=before)
         node.request(Ioctl.RESET, uapi.Reset())
         assert node.info().generation == before + 1
