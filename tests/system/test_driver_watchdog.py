@@ -109,9 +109,9 @@ def test_what_waits_for_data_is_not_late_and_keeps_nobody_waiting():
     with Node(SLOW) as node, Node(SLOW) as other:
         before = node.info()
         handle, others = node.pages(memory), other.pages(memory)
+        begin = time.monotonic()
         jobs = [node.endless(handle), node.endless(handle)]
         # They wait, and are refused when it turns out that this takes long.
-        begin = time.monotonic()
         for _ in range(40):
             other.submit(Op.C2H, PAGE, dst_handle=others)
         with other.refused(errno.EBUSY, words):
