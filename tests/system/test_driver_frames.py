@@ -44,7 +44,7 @@ from tests.system.picoevb import (
     spawn,
     until,
 )
-from tests.system.rings import RECORD, SENSOR, SIZE, Ring, set_register, source
+from tests.system.rings import CANCELLED, RECORD, SENSOR, SIZE, Ring, set_register, source
 
 #: The second board has a source of frames, the third one halves what it is sent. Both have launch
 #: queues.
@@ -234,15 +234,22 @@ def test_a_ring_keeps_its_channel_and_no_other():
     memory = Buffer(PAGE)
     words = f"a job of process {os.getpid()}, which waits for data of the user stream, keeps"
     with source(SIZE, 1), Node(SENSOR) as node, Node(SENSOR) as other:
+        # No frames come, and none is left in the stream.
+        node.request(Ioctl.RESET, uapi.Reset())
         handle = other.pages(memory)
         ring = Ring(node, 2, seed=1, start=False)
-        # What is queued before it starts is not done, either.
+        # What is queued before it starts is not done, either: but for one, as files take turns.
+        holds = node.endless(ring.handle)
         for _ in range(100):
             other.submit(Op.C2H, PAGE, dst_handle=handle)
         ring.job = node.request(Ioctl.START_RING, ring.request()).job
+        node.cancel(holds)
+        assert results(node.events(1)) == [CANCELLED]
         ended = results(other.events(100))
         assert set(ended) == {(0, 0), BUSY}
         assert ended.count(BUSY) > 50
+        set_register(node, "seed", 1)
+        set_register(node, "frame_words", SIZE // 4)
         ring.wait(2)
         for each in (node, other):
             with each.refused(errno.EBUSY, words):
