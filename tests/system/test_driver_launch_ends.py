@@ -265,7 +265,8 @@ def test_unbind_with_tickets_outstanding():
 
 def test_a_ticket_that_others_keep_waiting():
     """As other jobs that need the channel, from the moment when the one that keeps it is late."""
-    with setting("peerdma", "timeout_ms", 5), Node() as node, Node() as other:
+    # The holder is late seconds after `Held` has seen that all wait.
+    with setting("peerdma", "timeout_ms", 25), Node() as node, Node() as other:
         held = Held(node, other, node.pages(Buffer(PAGE)))
         held.ended(Reason.BUSY, FLUSHED)
         held.event(errno.EBUSY, Reason.BUSY)
