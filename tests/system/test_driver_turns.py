@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import select
 import socket
@@ -11,15 +13,27 @@ from collections.abc import Iterator
 
 import pytest
 
-from peerdma.uapi import Op
+from peerdma.regs import WaitsFor
+from peerdma.uapi import Ioctl, Op, Reason, Reset, Submit, SubmitBatch
 from tests.system.hostile import OTHER, SOMEBODY, ended_in_namespace, nodes_of_all
 from tests.system.marks import IN_GUEST
-from tests.system.picoevb import GPU_PAGE, PAGE, Buffer, Node, results, user
+from tests.system.picoevb import (
+    GPU_PAGE,
+    LASTING,
+    PAGE,
+    Buffer,
+    Node,
+    results,
+    until,
+    user,
+)
 
 pytestmark = IN_GUEST
 
 #: A third user; and one in a namespace that `SOMEBODY` made.
 THIRD, INSIDE = 1002, 0
+CANCELLED = (errno.ECANCELED, Reason.CANCELLED)
+RESET = (errno.EIO, Reason.RESET)
 
 
 def open_inside() -> Node:
@@ -81,22 +95,26 @@ def fill(node: Node, memory: Buffer, op: Op, jobs: int) -> None:
 def test_users_take_turns_and_their_files_those_of_the_user(
     users: list[int], jobs: int, expected: str
 ):
-    memory, found = Buffer(GPU_PAGE), ""
+    memory, found = Buffer(PAGE), ""
     poll = select.poll()
     with Node() as holder, files_of(*users) as nodes:
-        job = holder.endless(holder.pages(memory, 0, PAGE))
+        holder.endless(holder.pages(memory))
+        poll.register(holder.fd, select.POLLIN)
         for node in nodes:
-            fill(node, memory, Op.C2H, jobs)
+            handle = node.pages(memory)
+            for _ in range(jobs):
+                node.endless(handle)
             poll.register(node.fd, select.POLLIN)
-        holder.cancel(job)
-        places = {node.fd: place for place, node in enumerate(nodes)}
-        # A job takes the board far longer than this takes to look at it.
-        while len(found) < len(expected):
-            ready = poll.poll(120_000)
-            assert ready, found
-            for fd, _ in ready:
-                assert results(nodes[places[fd]].events(1)) == [(0, 0)]
-                found += str(places[fd])
+        places = {node.fd: (str(place), node) for place, node in enumerate(nodes)}
+        places[holder.fd] = "", holder
+        # No job ends by itself: a reset ends the one that runs, and no other.
+        for _ in range(1 + len(expected)):
+            until(lambda: holder.info().c2h_waits_for == WaitsFor.USER_OUTPUT)
+            holder.request(Ioctl.RESET, Reset())
+            ((fd, _),) = poll.poll(120_000)
+            place, node = places[fd]
+            assert results(node.events(1)) == [RESET]
+            found += place
     assert found == expected
 
 
@@ -115,19 +133,30 @@ def test_users_take_turns_and_their_files_those_of_the_user(
 )
 def test_a_user_waits_for_one_turn_of_another(files: int, jobs: int, ops: list[int], most: int):
     """Counted in jobs of the other that end meanwhile."""
-    memory, own = Buffer(2 * GPU_PAGE), Buffer(2 * PAGE)
+    memory, own = Buffer(2 * GPU_PAGE), Buffer(2 * LASTING, b"\1")
     with files_of(OTHER) as (node,):
         handle = node.pages(own)
+        copy = Submit(op=Op.COPY, src_handle=handle, dst_handle=handle)
+        submits = (Submit * 2)(copy, copy)
+        submits[0].length = submits[0].dst_offset = PAGE
+        # It keeps both engines, before which there is one more turn of the other for each set of
+        # them: then the jobs that have ended can be counted, as no more do.
+        submits[1].length = submits[1].dst_offset = LASTING
+        request = SubmitBatch(submits=ctypes.addressof(submits), count=2)
         with files_of(*[SOMEBODY] * files) as nodes:
             for number, other in enumerate(nodes):
                 fill(other, memory, Op(ops[number % len(ops)]), jobs)
             for _ in range(4):
-                node.submit(Op.COPY, PAGE, src_handle=handle, dst_handle=handle, dst_offset=PAGE)
-                # Only now: jobs that end before this one is there are none that it waits for.
+                own[LASTING : LASTING + 1] = b"\0"
+                node.request(Ioctl.SUBMIT_BATCH, request)
+                # Only now: jobs that end before these are there are none that they wait for.
                 before = node.info().jobs
                 assert results(node.events(1)) == [(0, 0)]
+                until(lambda: own[LASTING : LASTING + 1] == b"\1")
                 waited = node.info().jobs - before - 1
-                assert waited <= most, waited
+                assert waited <= most + len(ops), waited
+                node.cancel(submits[1].job)
+                assert results(node.events(1)) == [CANCELLED]
             # They have not run out of jobs.
             assert node.query(handle).jobs == 0
             assert any(other.query(1).jobs for other in nodes)
