@@ -495,7 +495,8 @@ def test_a_ticket_that_keeps_the_stream_from_being_flushed():
         (ticket,) = packets.queue.submit(plain)
         time.sleep(0.1)
         packets.prepare(0, SIZE)
-        with setting("peerdma", "timeout_ms", 1):
+        # It waits for as long as that, and then has as much time to move.
+        with setting("peerdma", "timeout_ms", 3):
             other.h2c(memory.address, 0, PAGE)
         assert packets.queue.wait(ticket) == [ABORTED]
         assert results([packets.queue.event()]) == [(errno.ETIMEDOUT, Reason.TIMEOUT)]

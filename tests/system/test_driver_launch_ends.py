@@ -213,7 +213,8 @@ def test_data_that_does_not_come(way: str):
             elif way == "destroy":
                 queue.destroy()
             elif way == "late":
-                with setting("peerdma", "timeout_ms", 20):
+                # What goes on then has as much time to move.
+                with setting("peerdma", "timeout_ms", 60):
                     other.submit(Op.C2H, PAGE, dst_handle=other.pages(Buffer(PAGE)))
                     assert results(other.events(1)) == [(0, 0)]
                 assert results([queue.event()]) == [(errno.ETIMEDOUT, Reason.TIMEOUT)]
