@@ -135,14 +135,16 @@ def test_the_librarys_thread_makes_no_system_call_while_tickets_are_done():
     with peerdma.open(NODE) as board:
         pairs = Pairs(board)
         with board.queue(pairs.plans) as queue:
-            status = Path(f"/proc/self/task/{queue._thread.native_id}/status")
+            folder = Path(f"/proc/self/task/{queue._thread.native_id}")
 
             def sleeps() -> list[str]:
                 """How often it went to sleep."""
-                lines = status.read_text().splitlines()
+                lines = (folder / "status").read_text().splitlines()
                 return [line for line in lines if line.startswith("voluntary_ctxt_switches")]
 
             queue.wait(queue.submit(0))
+            # In its one poll(), which a thread that was just started has yet to come to.
+            until(lambda: "poll" in (folder / "wchan").read_text())
             before = sleeps()
             for _ in range(5):
                 for ticket in [queue.submit(index) for index in range(len(SIZES))]:
