@@ -245,10 +245,10 @@ def test_a_stream_that_waits_when_the_queue_is_closed_goes_on(machine, pairs, qu
 
 
 def test_streams_go_on_when_the_board_does_not(monkeypatch, machine, pairs, queue):
-    monkeypatch.setattr(stream_queue, "_STUCK_SECONDS", 0.5)
     stream = machine.stream()
     queue.enqueue(0, int(stream))
     machine.synchronize(stream)
+    monkeypatch.setattr(stream_queue, "_STUCK_SECONDS", 0.5)
     memory = queue._memory
     published = int(memory._row["published"][0])
     memory._row["published"] = published - 1
