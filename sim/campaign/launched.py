@@ -67,8 +67,21 @@ class _Ended(Exception):
 class _Queue:
     """One queue in an episode."""
 
-    def __init__(self, rig: Rig, plan: Queue, episode: Episode, slots: list[LaunchSlot]):
+    def __init__(
+        self,
+        rig: Rig,
+        plan: Queue,
+        episode: Episode,
+        slots: list[LaunchSlot],
+        packets: dict[int, Packets],
+    ):
         self._rig, self._plan, self._episode, self._slots = rig, plan, episode, slots
+        #: of the pairs whose channels its slots have
+        self._packets = {
+            slot.plan.number: packets[slot.plan.number]
+            for slot in slots
+            if slot.plan.number in packets
+        }
         self._queue = LaunchQueue(
             rig, plan.number, first=plan.first, entries=plan.entries, polls=plan.polls
         )
@@ -129,6 +142,9 @@ class _Queue:
             slot.expect_moved()
         elif isinstance(slot, PacketSlot):
             slot.packets.aborted += 1
+        elif slot.plan.kind == "c2h" and slot.plan.number in self._packets:
+            # Whether all of its list had come is not known.
+            self._packets[slot.plan.number].doubtful += 1
         self._beside[ticket] = self._now(slot)
 
     def _drained(self, slot: LaunchSlot, status: int) -> None:
@@ -156,8 +172,9 @@ class _Queue:
                 if batch is self._plan.batches[-1] and self._plan.cut_ns is not None:
                     cocotb.start_soon(self._cut())
                 await self._play_any(batch)
-        if self.ended_by in ("disarmed", "failed read"):
-            # At once: others go on.
+        alone = not {slot.plan.number for slot in self._slots} & self._episode.streams
+        if self.ended_by == "failed read" or (self.ended_by == "disarmed" and alone):
+            # At once: others go on. A run that is aborted may flush its pair.
             await self.finish()
 
     async def _cut(self) -> None:
@@ -167,9 +184,8 @@ class _Queue:
     def end(self, by: str) -> None:
         """Something ends the queue: nothing is submitted any more, and no record expected."""
         self.ended_by = by
-        for slot in self._slots:
-            if isinstance(slot, PacketSlot):
-                slot.packets.may_restart = True
+        for packets in self._packets.values():
+            packets.may_restart = True
 
     async def _pause(self, ns: int) -> None:
         await Timer(ns, "ns")
@@ -483,7 +499,13 @@ class Launched:
         # A copy needs an even slot and the next one, as does a packet.
         places = iter(rig.rng.sample(range(0, regs.LAUNCH_SLOTS, 2), regs.LAUNCH_SLOTS // 2))
         self._queues = [
-            _Queue(rig, plan, episode, [self._slot(slot, next(places)) for slot in plan.slots])
+            _Queue(
+                rig,
+                plan,
+                episode,
+                [self._slot(slot, next(places)) for slot in plan.slots],
+                self._packets,
+            )
             for plan in plans
         ]
         self._at_work = bool(plans)

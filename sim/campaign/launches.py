@@ -93,13 +93,14 @@ class Launches:
                 self._without_stream(engine) if engine.number in pairs else engine
                 for engine in episode.engines
             ]
-            return replace(
+            episode = replace(
                 episode,
                 engines=tuple(engine for engine in engines if engine.runs),
-                # In the middle of a packet, or while a ticket waits for one.
-                queues=tuple(self._cut_some(self._queues([], sources), 0.5, (3000, 30_000))),
                 sources=tuple(sources),
             )
+            # In the middle of a packet, or while a ticket waits for one.
+            queues = self._cut_some(episode, self._queues([], sources), 0.5, (3000, 30_000))
+            return replace(episode, queues=tuple(queues))
         pairs = [number for number in range(self._core.channels) if rng.random() < 0.6]
         engines = [engine for engine in episode.engines if engine.number not in pairs]
         copying = []
@@ -107,8 +108,9 @@ class Launches:
             steps, mine = self._steps(number)
             copying.append(Copying(number, steps))
             engines += mine
-        queues = tuple(self._cut_some(self._queues(pairs), 0.25, (30_000,)))
-        return replace(episode, engines=tuple(engines), queues=queues, copying=tuple(copying))
+        episode = replace(episode, engines=tuple(engines), copying=tuple(copying))
+        queues = self._cut_some(episode, self._queues(pairs), 0.25, (30_000,))
+        return replace(episode, queues=tuple(queues))
 
     def within(self, episode: Episode) -> Episode:
         """The same for an episode in which something of software's goes wrong, or all ends.
@@ -118,9 +120,7 @@ class Launches:
         """
         if self._rng.random() < 0.3:
             return episode
-        streams = {
-            engine.number for engine in episode.engines for run in engine.runs if run.streamed
-        }
+        streams = episode.streams
         pairs = [number for number in range(self._core.channels) if number not in streams]
         if self._core.receives:
             broken = {engine.number for engine in episode.engines if engine.runs[0].fault}
@@ -190,7 +190,9 @@ class Launches:
                 runs.append(replace(run, pieces=pieces, blocks=blocks))
         return replace(engine, runs=tuple(runs))
 
-    def _cut_some(self, queues: list[Queue], share: float, most_ns: tuple[int, ...]) -> list[Queue]:
+    def _cut_some(
+        self, episode: Episode, queues: list[Queue], share: float, most_ns: tuple[int, ...]
+    ) -> list[Queue]:
         """Have some of the queues disarmed, or something of one of the others fail."""
         rng, found = self._rng, []
         for queue in queues:
@@ -201,19 +203,23 @@ class Launches:
         others = [n for n, queue in enumerate(found) if queue.cut_ns is None]
         if others and self._faults.random() < 0.4:
             number = self._faults.choice(others)
-            found[number] = replace(found[number], fault=self._fault(found[number]))
+            # A run that fails may flush its pair.
+            kept = episode.streams | {source.number for source in episode.sources}
+            found[number] = replace(found[number], fault=self._fault(found[number], kept))
         return found
 
-    def _fault(self, queue: Queue) -> TicketFault:
+    def _fault(self, queue: Queue, kept: set[int]) -> TicketFault:
+        """What fails of a queue; no run on the channels of these pairs."""
         rng = self._faults
         batch = rng.randrange(len(queue.batches))
         index = rng.choice(queue.batches[batch].slots)
         slot = queue.slots[index]
         places = ["slot", "ring"] + ["shadow"] * queue.polls + ["flush"] * 2 * slot.flush
-        if slot.kind != "packet" and max(len(slot.pieces), len(slot.out)) > 1:
-            places += ["list"] * 2
-        if slot.kind in ("h2c", "copy") and any(piece.size for piece in slot.pieces):
-            places += ["data"] * 2
+        ends = slot.number not in kept
+        if ends and slot.kind != "packet" and max(len(slot.pieces), len(slot.out)) > 1:
+            places += ["list"] * 4
+        if ends and slot.kind in ("h2c", "copy") and any(piece.size for piece in slot.pieces):
+            places += ["data"] * 4
         place = rng.choice(places)
         if place == "ring":
             index = rng.randrange(len(queue.batches[batch].slots))

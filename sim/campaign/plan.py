@@ -335,6 +335,11 @@ class Episode:
     copying: tuple[Copying, ...] = ()
     sources: tuple[Source, ...] = ()
 
+    @property
+    def streams(self) -> set[int]:
+        """Pairs that software's runs stream through."""
+        return {engine.number for engine in self.engines for run in engine.runs if run.streamed}
+
 
 @dataclass(frozen=True)
 class Plan:
