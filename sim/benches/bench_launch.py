@@ -13,11 +13,11 @@ from hw.endpoint import DEFAULT_ADAPTER
 from peerdma import regs
 from peerdma.regs import LaunchStatus
 
-from .bench_ultrascale_events import FLR_CYCLES
 from .completer import Split
 from .launch_queue import LaunchQueue, prepare
 from .memory import Buffer, Transfer
 from .tb import TB, bench
+from .ultrascale import FLR_CYCLES
 
 CHANNELS = (1,)
 PCIE = ("ultrascale_plus-128",)

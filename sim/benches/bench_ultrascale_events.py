@@ -13,7 +13,6 @@ from cocotbext.pcie.core.tlp import TlpAttr
 from cocotbext.pcie.xilinx.us.tlp import ErrorCode
 
 from hw.pcie.ultrascale.credits import SHOWN_LATE
-from hw.pcie.ultrascale.sent import PATIENCE
 from peerdma import regs
 
 from .bench_dma import there_and_back
@@ -23,6 +22,7 @@ from .channel import CONTROL_START, CONTROL_STOP, FINISHED
 from .host import Fault
 from .memory import Transfer
 from .tb import TB, bench
+from .ultrascale import FLR_CYCLES
 
 PCIE = ("ultrascale_plus-128", "ultrascale-256")
 
@@ -30,8 +30,6 @@ PCIE = ("ultrascale_plus-128", "ultrascale-256")
 _DEVICE_CONTROL, _RELAXED_ORDERING = 8, 1 << 4
 #: Two accesses of the models' configuration management interface, in cycles.
 _FOLLOWS = 12
-#: Cycles of a reset of the function if the block does not give back the numbers of writes.
-FLR_CYCLES = PATIENCE + 300
 #: Blocks of registers that are as after power-up.
 _BLOCKS = (regs.CHANNEL, regs.IRQ, regs.CONFIG, regs.SGDMA_COMMON, regs.EXTENSION)
 #: Registers there that change by themselves. Tags of reads that were dropped on their way to the

@@ -156,6 +156,7 @@ class TB:
             for number in range(count)
         ]
         self.h2c, self.c2h = self.channels[count - 1], self.channels[-1]
+        self._limits: dict[str, int] = {}
         self.messages: list[int] = []
         self._noted = 0
         self._message = Event()
@@ -202,19 +203,23 @@ class TB:
         await self._restored(self.device.hot_reset(lost()))
 
     async def function_reset(self, cycles: int, *, late: bool) -> None:
-        """The same by the function, in so many cycles at most; only behind an UltraScale block."""
-        await self._restored(self.device.function_reset(cycles, late=late))
+        """The same by the function, in so many cycles at most; only behind an UltraScale block.
 
-    async def _restored(self, reset: Awaitable[None]) -> None:
+        The limits of requests and payloads are those of before.
+        """
+        await self._restored(self.device.function_reset(cycles, late=late), **self._limits)
+
+    async def _restored(self, reset: Awaitable[None], **limits: int) -> None:
         """Reset the board, and restore what a kernel restores."""
         saved = {at: await self.pci.config_read_dword(at) for at in (*_BARS, _COMMAND)}
         await reset
         for at, value in saved.items():
             await self.pci.config_write_dword(at, value)
-        await self.configure()
+        await self.configure(**limits)
 
     async def configure(self, *, mps: int = 128, mrrs: int = 512, rcb: int = 64) -> None:
         """Set Max_Payload_Size, Max_Read_Request_Size and read completion boundary, in bytes."""
+        self._limits = {"mps": mps, "mrrs": mrrs, "rcb": rcb}
         for pci in [self.pci] + ([self._gpu_pci] if self.gpu else []):
             await pci.set_mps((mps // 128).bit_length() - 1)
         await self.pci.set_readrq((mrrs // 128).bit_length() - 1)

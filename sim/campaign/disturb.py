@@ -14,11 +14,12 @@ from peerdma import regs
 from peerdma.regs import Status
 from sim.benches.channel import CONTROL_STOP
 from sim.benches.tb import TIMEOUT_US
+from sim.benches.ultrascale import FLR_CYCLES
 
 from .faults import arrival, release_pair, stop
 from .job import RUN_US, Job
 from .launched import Launched
-from .plan import Disturbance, Engine, Episode
+from .plan import FUNCTION_RESET, Disturbance, Engine, Episode
 from .rig import Rig
 from .table import LATE_PORT
 
@@ -195,8 +196,13 @@ async def _reset(
         if rig.unexpected:
             # What is lost with the link is not reported.
             await arrival()
-        down = rig.rng.randint(1, _DOWN_US) if kind == "link loss" else 0
-        await rig.hot_reset(down_us=down)
+        if kind == FUNCTION_RESET:
+            await rig.function_reset(FLR_CYCLES, late=rig.rng.random() < 0.5)
+            # What the block has taken before is on its way.
+            await arrival()
+        else:
+            down = rig.rng.randint(1, _DOWN_US) if kind == "link loss" else 0
+            await rig.hot_reset(down_us=down)
         rig.reopen()
     for job in jobs:
         job.abandon()

@@ -19,6 +19,7 @@ from .launches import RAM_BYTES, Launches
 from .plan import (
     CORES,
     EMPTYING,
+    FUNCTION_RESET,
     OVERCOMMITTED,
     RECEIVING,
     Disturbance,
@@ -40,7 +41,7 @@ _LEFT_OVER = 3000
 #: Bytes of an episode in one direction of one channel, at most.
 _BYTES = 14_000
 #: What any core can be disturbed by.
-_USUAL = tuple(kind for kind in DISTURBANCES if kind != LATE_PORT)
+_USUAL = tuple(kind for kind in DISTURBANCES if kind not in (LATE_PORT, FUNCTION_RESET))
 #: Bytes of a piece that takes more completions than there is room for.
 _MANY = 4000
 #: Nanoseconds for which a port pauses that is later than agreed: in which less comes than there is
@@ -95,6 +96,7 @@ class _Drawer:
     def __init__(self, rng: random.Random, faults: random.Random, machine: Machine):
         self._rng = rng
         self._core = core = machine.core
+        self._resets = machine.resets
         self._left = [0] * core.channels
         #: what H2C sends comes out at C2H
         self._passes = core.user == "pass"
@@ -118,7 +120,8 @@ class _Drawer:
             return [self._good()]
         if turn < 0.7:
             return [self._faulty(), self._good(short=True)]
-        return [self._disturbed((*_USUAL, "abort", "abort")), self._good(short=True)]
+        kinds = (*_USUAL, "abort", "abort", *[FUNCTION_RESET] * 3 * self._resets)
+        return [self._disturbed(kinds), self._good(short=True)]
 
     def _surroundings(self) -> Surroundings:
         rng = self._rng

@@ -13,8 +13,10 @@ __all__ = [
     "CORES",
     "EMPTYING",
     "EVERY_CORE",
+    "FUNCTION_RESET",
     "OVERCOMMITTED",
     "RECEIVING",
+    "RESETTING",
     "Batch",
     "Copying",
     "Core",
@@ -75,8 +77,10 @@ CORES = (
     Core("pass", 1, "series7", launch_queues=1),
     Core("pass", 2, "series7", launch_queues=2),
 )
+#: Only these blocks have it.
+FUNCTION_RESET, RESETTING = "function reset", ("ultrascale", "ultrascale_plus")
 #: Disturbances that empty all pairs.
-EMPTYING = ("soft reset", "hot reset", "link loss")
+EMPTYING = ("soft reset", "hot reset", "link loss", FUNCTION_RESET)
 #: Half of the seeds with this core have one with overcommit.
 OVERCOMMITTED = Core("pass", 1, "series7")
 #: Half of the seeds with this core have launch queues, too.
@@ -124,6 +128,11 @@ class Machine:
         """The model of the block is ours. It has transmit buffers and idle cycles, counts pauses,
         and the core reports errors to it; cocotbext-pcie's has and does nothing of this."""
         return self.block in ("series7", "seam")
+
+    @property
+    def resets(self) -> bool:
+        """The block resets functions."""
+        return self.block in RESETTING
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ _MSIX_ENABLE, _MSIX_MASK, _MSI_ENABLE = 1 << 15, 1 << 14, 1
 _EXTENDED_TAGS = 1 << 8
 #: A handler is not called again at once.
 _HANDLER_NS = 200
+#: By when all reads are answered that the board has sent.
+_ARRIVES_US = 100
 
 
 class Rig(TB):
@@ -113,7 +115,7 @@ class Rig(TB):
         self.lost: dict[int, int] = {}
         #: the error capture is in use
         self.capturing = False
-        #: called when the link went down
+        #: called when all reads of before have ended, or are lost
         self.on_reset: list[Callable[[], None]] = []
         self._plant_one = self.host.plant
         for completer in self.completers:
@@ -152,6 +154,19 @@ class Rig(TB):
         if self.machine.core.overcommit:
             self.device.received.lag = PORT_LAG
         self.lost.clear()
+        for forget in self.on_reset:
+            forget()
+
+    async def function_reset(self, cycles: int, *, late: bool) -> None:
+        """The same of the function; what was asked for before comes, and goes nowhere."""
+        await super().function_reset(cycles, late=late)
+        for _ in range(_ARRIVES_US):
+            if not self.device.checker.outstanding_tags:
+                break
+            await Timer(1, "us")
+        else:
+            raise AssertionError(f"a read is not answered {_ARRIVES_US} us after a reset")
+        # Tags of reads that were lost before stay in quarantine.
         for forget in self.on_reset:
             forget()
 

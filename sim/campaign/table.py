@@ -6,6 +6,7 @@ from __future__ import annotations
 from sim.benches.pauses import PAUSES
 
 from .coverage import Exclusion, Group
+from .plan import FUNCTION_RESET, RESETTING
 
 __all__ = ["BLOCKS", "GROUPS", "LACKING_NUISANCES", "LATE_PORT"]
 
@@ -37,11 +38,27 @@ SLOT_FAULTS = ("not valid", "another queue's")
 FAULTS = (*READ_FAULTS, "magic", "spoilt push", "decode")
 #: The receive port in front of a core with overcommit pauses for longer than its contract allows.
 LATE_PORT = "late port"
-DISTURBANCES = ("abort", "soft reset", "hot reset", "link loss", "bus master off", LATE_PORT)
+DISTURBANCES = (
+    "abort",
+    "soft reset",
+    "hot reset",
+    "link loss",
+    "bus master off",
+    LATE_PORT,
+    FUNCTION_RESET,
+)
 #: What ends a launch queue.
-ENDS = ("disarmed", "failed read", "soft reset", "hot reset", "link loss", "bus master off")
+ENDS = (
+    "disarmed",
+    "failed read",
+    "soft reset",
+    "hot reset",
+    "link loss",
+    "bus master off",
+    FUNCTION_RESET,
+)
 #: What a core is connected to: a PCIe block behind its adapter, or the model at the seam.
-BLOCKS = ("series7", "seam", "ultrascale", "ultrascale_plus")
+BLOCKS = ("series7", "seam", *RESETTING)
 #: Nuisances that cocotbext-pcie's models of PCIe blocks do not pass on to a core.
 LACKING_NUISANCES = ("locked read", "atomic", "poisoned write")
 CREDITS = ("plenty", "few", "none")
@@ -52,6 +69,7 @@ _NO_SECOND = Exclusion(
     "a core with one channel each way has no second one", {"channels": ("1",), "number": ("1",)}
 )
 _NO_CONTRACT = "only a core of 64 bits behind the 7-series block overcommits here"
+_NO_FUNCTION = "only UltraScale blocks tell the core of a reset of its function"
 _NO_DATA = "a descriptor of length 0 moves nothing"
 
 GROUPS = (
@@ -76,6 +94,8 @@ GROUPS = (
         (
             Exclusion(_NO_CONTRACT, {"after": (LATE_PORT,), "width": ("128", "256")}),
             Exclusion(_NO_CONTRACT, {"after": (LATE_PORT,), "block": BLOCKS[1:]}),
+            Exclusion(_NO_FUNCTION, {"after": (FUNCTION_RESET,), "width": ("64",)}),
+            Exclusion(_NO_FUNCTION, {"after": (FUNCTION_RESET,), "block": BLOCKS[:2]}),
         ),
     ),
     # One sample for each descriptor of a run that ended well.
@@ -401,6 +421,10 @@ GROUPS = (
             Exclusion(
                 "a core with a source does not overcommit here",
                 {"after": (LATE_PORT,), "user": ("pattern",)},
+            ),
+            Exclusion(
+                "no core behind an UltraScale block has a source here",
+                {"after": (FUNCTION_RESET,), "user": ("pattern",)},
             ),
         ),
     ),

@@ -41,7 +41,17 @@ from sim.campaign.faults import release_pair
 from sim.campaign.launches import ram_of
 from sim.campaign.monitor import Read
 from sim.campaign.packets import Packets
-from sim.campaign.plan import EVERY_CORE, Core, Piece, Plan, Queue, Source, TicketFault
+from sim.campaign.plan import (
+    EVERY_CORE,
+    FUNCTION_RESET,
+    RESETTING,
+    Core,
+    Piece,
+    Plan,
+    Queue,
+    Source,
+    TicketFault,
+)
 from sim.campaign.report import Record
 from sim.campaign.scoreboard import CardRam, FramePair, Pair, Scope, check_either
 from sim.campaign.table import BLOCKS, GROUPS, LATE_PORT, WAYS
@@ -204,6 +214,17 @@ def test_ports_are_late_once_in_an_episode_and_only_of_a_core_with_overcommit():
                 assert disturbance.pause_ns >= PORT_LAG * CLOCK_NS
                 assert not episode.hold
     assert late
+
+
+def test_functions_are_reset_only_behind_blocks_that_do_that():
+    plans = [draw(seed, 20) for seed in range(100)]
+    kinds = {
+        (episode.disturbance.kind == FUNCTION_RESET, plan.machine.block in RESETTING)
+        for plan in plans
+        for episode in plan.episodes
+        if episode.disturbance
+    }
+    assert kinds == {(True, True), (False, True), (False, False)}
 
 
 def test_plans_are_possible_and_repeat():
