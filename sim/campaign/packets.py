@@ -127,9 +127,11 @@ class PacketSlot(LaunchSlot):
 
     @property
     def good(self) -> LaunchStatus:
+        """That of a packet: `LONG` if its array is shorter."""
         return LaunchStatus.LONG if self.room == "less" else LaunchStatus.OK
 
     def begin(self, count: int) -> list[Span]:
+        """So many tickets of a batch are for this slot: leave to write their packets."""
         self._numbers, self._records, self._begun, self._some = [], [], set(), b""
         left = self.packets.pair.nbytes
         *parts, record = self.writes
@@ -163,10 +165,12 @@ class PacketSlot(LaunchSlot):
             )
 
     def expect_moved(self) -> None:
+        """All of the packets with records has been written, and read back."""
         super().expect_moved()
         assert len(self._numbers) >= self.recorded, f"a record of {self!r} before its packet's"
 
     def expect_drained(self, moves: list[str]) -> None:
+        """As many packets have been taken as `moves` says."""
         super().expect_drained(moves)
         assert len(self._numbers) == moves.count("all"), f"{self!r} has taken {self._numbers}"
 
@@ -180,11 +184,13 @@ class PacketSlot(LaunchSlot):
         return arrays
 
     def note_outcome(self) -> None:
+        """A ticket has its record: which packet it has taken is known now."""
         place = len(self.outcomes)
         parts = [*self._packet(self._numbers[place]), _array(self._records[place])]
         self.outcomes.append([[part] for part in parts])
 
     def expect_perhaps(self) -> None:
+        """Each part is as before, or has bytes of a packet that came, up to some place."""
         numbers = sorted({*self._numbers, *self._begun})
         *parts, record = self.writes
         for place, part in enumerate(parts):
