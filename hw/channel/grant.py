@@ -100,8 +100,8 @@ class ChannelGrant(wiring.Component):
     owned : Out(1)
         The other owner has the channel.
     hold : Out(1), resume : Out(1)
-        Software's list, as at `hw.channel.signatures.FetchSignature`. What is taken of it goes on.
-        It goes on as if it started, and if the run has used the stream, which `follows` then.
+        As in `FetchSignature`, for software's list. To the intake, one that goes on starts; that
+        its run has used the stream `follows` then.
     rests : Out(1)
         A run of software's is interrupted.
     """
