@@ -45,6 +45,7 @@ class Owner:
         if pushed is not None:
             words = np.asarray(pushed, regs.DESCRIPTOR).view("<u8").tolist()
             ctx.set(port.pushed, {"any": 1, "whole": 1, "count": len(pushed)})
+        ctx.set(port.start, len(words) == 4)
         for number, word in enumerate(words):
             bank, row = number % 2, number // 2
             ctx.set(
@@ -52,10 +53,15 @@ class Owner:
                 {"rows": [row, row], "data": word, "enable": [0xFF * (not bank), 0xFF * bank]},
             )
             ctx.set(port.word.valid, 1)
-            ctx.set(port.start, len(words) == 4)
-            await ctx.tick().until(port.word.ready)
+            taken = False
+            while not taken:
+                _, _, taken, ready = await ctx.tick().sample(port.word.ready, port.ready)
+                if ready:
+                    # The words may wait for another owner's, and one start begins one run.
+                    ctx.set(port.start, 0)
         ctx.set(port.word.valid, 0)
-        ctx.set(port.start, 1)
+        if not ctx.get(port.started):
+            ctx.set(port.start, 1)
         await self._until(ctx, port.started, 1000)
         ctx.set(port.start, 0)
 
