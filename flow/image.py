@@ -8,12 +8,13 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from amaranth.build.run import BuildPlan
 
-from hw.boards import Board
+from hw.boards import Board, Boot
 
 from . import bitstream, checks, fasm, primitives
 from .corrections import correct
@@ -28,7 +29,16 @@ from .record import Record, record
 from .references import REFERENCES
 from .toolchain import Toolchain, ToolError, synthesis
 
-__all__ = ["IMPOSSIBLE", "Report", "build", "constraints", "say", "synthesize", "verilog_of"]
+__all__ = [
+    "IMPOSSIBLE",
+    "Report",
+    "build",
+    "choose",
+    "constraints",
+    "say",
+    "synthesize",
+    "verilog_of",
+]
 
 #: Errors after which there is no image to check.
 IMPOSSIBLE = (ToolError, NetlistError, FrameError, ConfigurationError)
@@ -142,7 +152,7 @@ def build(
         User clock.
     folder : pathlib.Path
     seeds : int
-        Number of placements, each of which must meet timing; the fastest becomes the image.
+        Number of placements, each of which must meet timing; one becomes the image, see `choose`.
 
     Raises
     ------
@@ -177,7 +187,25 @@ def build(
             f"{net} {mhz:.1f} MHz" + (f" (needs {wanted[net]:g})" if net in wanted else "")
             for net, mhz in result.frequencies.items()
         )
-    best = max(results, key=lambda r: min(r.frequencies.get(n, 0) / f for n, f in wanted.items()))
+    allowed = REFERENCES[board.name].allowed(round(clock_mhz * 1e3))
+    manager = _clock_manager(design, top)
+    part, columns = board.part.rpartition("-")[0], database.columns
+
+    def image(result: Result) -> tuple[set[str], bytes]:
+        """The features of a placement, and its file."""
+        say(f"image of seed {result.seed}")
+        features = fasm.parse(result.fasm.read_text().splitlines())
+        features = correct(database, features, manager, board.pads)
+        features |= tie(database, features, blocks, board.sites)
+        for block in blocks:
+            features |= configure(database, block, board.sites[block.type])
+        frames = assemble(database, features)
+        data = bitstream.write(frames, columns, database.idcode, board.boot, top, part)
+        return features, data
+
+    images = {result.seed: image(result) for result in results}
+    sizes = {seed: bitstream.read(data, columns).size for seed, (_, data) in images.items()}
+    best = choose(results, wanted, sizes, board.boot)
     report.facts["image of seed"] = str(best.seed)
     report.facts["bels"] = ", ".join(
         f"{best.utilisation.get(bel, 0)} {name}"
@@ -188,17 +216,11 @@ def build(
         )
     )
 
-    say("image and checks")
-    allowed = REFERENCES[board.name].allowed(round(clock_mhz * 1e3))
-    features = fasm.parse(best.fasm.read_text().splitlines())
-    features = correct(database, features, _clock_manager(design, top), board.pads)
-    features |= tie(database, features, blocks, board.sites)
-    for block in blocks:
-        features |= configure(database, block, board.sites[block.type])
-    data, found = _finish(board, tools, database, features, blocks, top, folder, report, allowed)
+    say("checks")
+    features, data = images[best.seed]
+    found = _check(board, tools, database, features, data, blocks, top, folder, report, allowed)
     report.checks["every seed is fast enough"] = checks.timing(results, wanted)
     say("planting faults")
-    manager = _clock_manager(design, top)
     count, missed = plant(
         Design(board, database, found, blocks, manager, data, results, wanted, allowed)
     )
@@ -210,21 +232,42 @@ def build(
     return report
 
 
-def _finish(
+def choose(
+    results: Iterable[Result], wanted: Mapping[str, float], sizes: Mapping[int, int], boot: Boot
+) -> Result:
+    """Of the placements that are loaded in time for enumeration, or else of all, the fastest.
+
+    Parameters
+    ----------
+    results : iterable of flow.place.Result
+    wanted : mapping of str to float
+        Required MHz by net.
+    sizes : mapping of int to int
+        Bytes of the image from the first to the last packet, by seed: a design that is spread
+        further takes more.
+    boot : hw.boards.Boot
+    """
+
+    def rank(result: Result) -> tuple[bool, float]:
+        in_time = not checks.enumeration(sizes[result.seed], boot)
+        return in_time, min(result.frequencies.get(net, 0) / mhz for net, mhz in wanted.items())
+
+    return max(results, key=rank)
+
+
+def _check(
     board: Board,
     tools: Toolchain,
     database: Database,
     features: set[str],
+    data: bytes,
     blocks: list[HardBlock],
     top: str,
     folder: Path,
     report: Report,
     allowed: dict[str, str],
-) -> tuple[bytes, set[str]]:
-    """Makes the image from features, and reads back the image's features; returns both."""
-    frames = assemble(database, features)
-    part = board.part.rpartition("-")[0]
-    data = bitstream.write(frames, database.columns, database.idcode, board.boot, top, part)
+) -> set[str]:
+    """Writes the image to its file and checks it; returns the features read back from it."""
     (folder / f"{top}.bit").write_bytes(data)
     image = bitstream.read(data, database.columns)
     usual, slowest = (checks.loading_ms(image.size, board.boot, slow) for slow in (False, True))
@@ -258,7 +301,7 @@ def _finish(
     report.checks["configuration as the reference, but where allowed"] = checks.reference(
         ours, Record.load(REFERENCES[board.name].record), allowed
     )
-    return data, found
+    return found
 
 
 def _clock_manager(design: dict, top: str) -> dict[str, primitives.Value]:
