@@ -206,6 +206,8 @@ class HostInterface(wiring.Component):
             wiring.connect(m, wiring.flipped(self.launch_records), records.direct)
             write = records.bus.write
             m.d.comb += [
+                # One that is taken in the cycle of the reset would be written after it.
+                records.direct.record.valid.eq(self.launch_records.record.valid & ~soft_reset.stop),
                 self.doorbell.valid.eq(write.valid),
                 self.doorbell.bar.eq(write.bar),
                 self.doorbell.address.eq(write.address),

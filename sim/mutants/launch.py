@@ -221,6 +221,13 @@ ROWS = [
         "works = waiting | known.running.any()",
         "launch/test_queues.py::test_a_queue_is_busy_until_the_last_of_its_writes",
     ),
+    (
+        "a record is taken in the cycle of a soft reset",
+        "host.py",
+        "self.launch_records.record.valid & ~soft_reset.stop",
+        "self.launch_records.record.valid",
+        "test_launch_ends.py::test_no_record_is_taken_in_the_cycle_of_a_soft_reset",
+    ),
     # Two tickets at work
     (
         "a ticket that ends is not counted",

@@ -144,6 +144,39 @@ def test_bus_master_off_and_a_soft_reset_end_queues():
     simulate(model.core, bench, background=model.benches, cycles=60_000)
 
 
+def test_no_record_is_taken_in_the_cycle_of_a_soft_reset():
+    """In whichever cycle that is: when the queue is not busy any more, nothing is written for it.
+
+    Nothing leaves the core in between, so that a record that was taken is still there.
+    """
+    model = launching()
+    queue = LaunchQueue(model, 0, QUEUES[0])
+    records = set()
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        room = model.seam.link.write_room
+        prepare(model, 0, [(BASE + JOBS_SOURCE, JOBS_RAM, 4)], LISTS, done=BASE + DONE)
+        for delay in range(30, 61):
+            queue.arm()
+            (ticket,) = queue.submit(0)
+            await ctx.tick().repeat(delay)
+            model.write(regs.EXTENSION.address("soft_reset"), 1)
+            await ctx.tick().repeat(4)
+            ctx.set(room, 0)
+            await ctx.tick().repeat(10)
+            busy, before = (await queue.state(ctx))["busy"], len(model.writes)
+            ctx.set(room, 1)
+            await ctx.tick().repeat(30)
+            assert busy or len(model.writes) == before, f"{delay} cycles behind the doorbell"
+            assert not (await queue.state(ctx))["busy"]
+            records.add(queue.status(ticket))
+            queue.first = queue.next
+
+    simulate(model.core, bench, background=model.benches, cycles=60_000)
+    assert records == {None, LaunchStatus.OK}, "before the record, and behind it"
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
