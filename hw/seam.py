@@ -365,10 +365,11 @@ class SeamSignature(wiring.Signature):
     behind : In(1), with `overcommit`
         The block's receive port does not keep to the contract, or may not for long.
     function_reset : In(1), function_reset_done : Out(1)
-        The host resets the function; Bus Master is off meanwhile, and the host asks for nothing.
-        The core ends what it is at and resets its registers, then `function_reset_done` is high
-        until `function_reset` is low. That takes no longer than the block needs for the tokens of
-        the writes that it has. What was read before may still come, and is dropped.
+        The host resets the function, and all requests of before have passed, in both directions;
+        Bus Master is off since then, and the host asks for nothing. The core ends what it is at and
+        resets its registers, then `function_reset_done` is high until `function_reset` is low. That
+        takes no longer than the block needs for the tokens of the writes that it has. What was read
+        before may still come, and is dropped.
     """
 
     def __init__(self, block: Block, *, overcommit: bool = False):

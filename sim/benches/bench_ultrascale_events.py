@@ -7,7 +7,8 @@ Resets, credits, reads that the block ends and INTx are by models of our own
 
 from __future__ import annotations
 
-from cocotb.triggers import ClockCycles, Timer
+import cocotb
+from cocotb.triggers import ClockCycles, RisingEdge, Timer
 from cocotbext.pcie.core.caps import PciCapId
 from cocotbext.pcie.core.tlp import TlpAttr
 from cocotbext.pcie.xilinx.us.tlp import ErrorCode
@@ -178,6 +179,47 @@ async def function_reset(tb: TB):
         assert await registers(tb) == before
         assert not tb.host.intx.level
         await there_and_back(tb, [(3000, 5, 64, 3)])
+
+
+@bench(us=2000)
+async def function_reset_before_writes(tb: TB):
+    """The block hands writes of before over when the reset has begun: they start nothing.
+
+    Nothing is written to the address of a writeback that is gone with the reset, and no register
+    is other than after power-up.
+    """
+    before, poll = await registers(tb), regs.CHANNEL["control"].field("pollmode_wb_enable").mask
+    source = tb.buffer(3000)
+
+    async def hand_over(cycles: int) -> None:
+        while not tb.dut.cfg_flr_in_process.value:
+            await RisingEdge(tb.dut.clk)
+        await ClockCycles(tb.dut.clk, cycles)
+        tb.device.hold_receive = False
+
+    for turn, cycles in enumerate((1, 2, 3, 5, 9, 20, 100)):
+        word = tb.buffer(4)
+        await tb.h2c.write("writeback_lo", word.address & 0xFFFF_FFFF)
+        await tb.h2c.write("writeback_hi", word.address >> 32)
+        chain = tb.chain([Transfer(source.address, 0, 3000)])
+        await tb.h2c.point_at(chain)
+        await tb.read(regs.EXTENSION, "quarantined")
+        tb.device.hold_receive = True
+        await tb.write(regs.CONFIG, "user_max_payload", 0)
+        await tb.write(regs.IRQ, "channel_enable", 3)
+        await mask(tb, 0, 0)
+        await tb.h2c.write("control", CONTROL_START | poll)
+        await Timer(1, "us")
+        tb.host.requests.clear()
+        task = cocotb.start_soon(hand_over(cycles))
+        await tb.function_reset(FLR_CYCLES, late=turn % 2 == 1)
+        await task
+        assert await registers(tb) == before
+        await Timer(2, "us")
+        assert not tb.host.requests, "a request of before the reset"
+        entry = await tb.bar_read(regs.BAR_DMA[0], regs.MSIX_TABLE_OFFSET, 16)
+        assert entry[12] & 1, "a vector that is not masked"
+    await there_and_back(tb, [(3000, 5, 64, 3)])
 
 
 @bench(us=2000)

@@ -139,6 +139,30 @@ ROWS = [
         "pcie/ultrascale/test_adapter.py::test_a_reset_of_the_function",
     ),
     (
+        "the core is reset before what the host has written",
+        "pcie/ultrascale/adapter.py",
+        "pcie.m_axis_cq_tvalid | request.valid | out.valid",
+        "request.valid | out.valid",
+        "pcie/ultrascale/test_adapter.py"
+        "::test_the_core_is_reset_when_requests_of_before_have_passed",
+    ),
+    (
+        "a read that the block lets wait goes out after a reset of the function",
+        "pcie/ultrascale/adapter.py",
+        "pcie.m_axis_cq_tvalid | request.valid | out.valid",
+        "pcie.m_axis_cq_tvalid | request.valid",
+        "pcie/ultrascale/test_adapter.py"
+        "::test_the_core_is_reset_when_requests_of_before_have_passed",
+    ),
+    (
+        "a port that never rests holds up a reset of the function",
+        "pcie/ultrascale/reset.py",
+        "with m.If(waits == PATIENCE - 1):",
+        "with m.If(0):",
+        "pcie/ultrascale/test_adapter.py"
+        "::test_the_core_is_reset_when_requests_of_before_have_passed",
+    ),
+    (
         "interrupts stay enabled over a reset of the function",
         "host.py",
         "m.submodules.irq, m.submodules.user = resets(irq), resets(user)",

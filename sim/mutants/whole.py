@@ -18,6 +18,13 @@ ROWS = [
         "demo",
     ),
     (
+        "the core is reset at once with the function",
+        "pcie/ultrascale/reset.py",
+        "self.reset.eq(self.asked & passed)",
+        "self.reset.eq(self.asked)",
+        _bench("bench_ultrascale_events.function_reset_before_writes@ultrascale_plus-128"),
+    ),
+    (
         "a write that the block has taken counts as sent",
         "pcie/ultrascale/sent.py",
         "hands.eq((sent != 0) | (dropping & (under_way != 0))),\n"

@@ -8,6 +8,7 @@ m_axis_rc ───▶ CompletionReceiver ────▶ requester_completion
 m_axis_cq ───▶ RequestReceiver ───────▶ target
 completion ──▶ CompletionTransmitter ─▶ s_axis_cc
 cfg_mgmt ────▶ DeviceControl ──────────▶ link
+cfg_flr ─────▶ FunctionReset ──────────▶ function_reset
 """
 
 from amaranth import *
@@ -29,6 +30,7 @@ from .ports import (
     ports_of_block,
 )
 from .receive import CompletionReceiver, RequestReceiver
+from .reset import FunctionReset
 from .sent import SentWrites
 from .transmit import CompletionTransmitter, RequestTransmitter, is_read
 
@@ -173,6 +175,14 @@ class UltraScaleAdapter(wiring.Component):
             pcie.cfg_interrupt_msi_int.eq(interrupts.message),
         ]
 
+        m.submodules.function_reset = function_reset = FunctionReset()
+        m.d.comb += [
+            function_reset.asked.eq(resets),
+            function_reset.moves.eq(pcie.m_axis_cq_tvalid | request.valid | out.valid),
+            seam.function_reset.eq(function_reset.reset),
+            pcie.cfg_flr_done.eq(seam.function_reset_done),
+        ]
+
         m.submodules.control = control = DeviceControl()
         m.d.comb += [
             pcie.cfg_mgmt_addr.eq(family.device_control // 4),
@@ -186,8 +196,6 @@ class UltraScaleAdapter(wiring.Component):
         m.d.comb += [
             pcie.cfg_fc_sel.eq(_FC_TRANSMIT_AVAILABLE),
             link.link_up.eq(pcie.user_lnk_up),
-            seam.function_reset.eq(resets),
-            pcie.cfg_flr_done.eq(seam.function_reset_done),
             link.bus_master.eq(pcie.cfg_function_status[2] & ~resets),
             link.intx_disable.eq(pcie.cfg_function_status[3]),
             link.msi_enable.eq(pcie.cfg_interrupt_msi_enable[0]),

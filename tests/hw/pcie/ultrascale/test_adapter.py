@@ -15,6 +15,8 @@ from hw.pcie.ultrascale.family import (
     ULTRASCALE_PLUS_PCIE4C,
 )
 from hw.pcie.ultrascale.interrupts import Interrupts
+from hw.pcie.ultrascale.reset import REST
+from hw.pcie.ultrascale.sent import PATIENCE
 from hw.seam import WIDTHS
 from tests.hw.helpers import fields, seeded, send, simulate
 
@@ -160,10 +162,12 @@ def test_a_reset_of_the_function():
             found = ctx.get(seam.function_reset), ctx.get(seam.link.bus_master)
             assert (*found, ctx.get(pcie.cfg_interrupt_int)) == (0, 1, 1)
         ctx.set(pcie.cfg_flr_in_process, 1)
-        assert (ctx.get(seam.function_reset), ctx.get(seam.link.bus_master)) == (1, 0)
+        assert ctx.get(seam.link.bus_master) == 0
         ctx.set(seam.interrupt.valid, 0)
         await ctx.tick()
         assert ctx.get(pcie.cfg_interrupt_int) == 0
+        await ctx.tick().repeat(REST)
+        assert (ctx.get(seam.function_reset), ctx.get(seam.link.bus_master)) == (1, 0)
         for done in (0, 1):
             ctx.set(seam.function_reset_done, done)
             assert ctx.get(pcie.cfg_flr_done) == done
@@ -175,6 +179,59 @@ def test_a_reset_of_the_function():
         assert ctx.get(pcie.cfg_interrupt_int) == 1
 
     simulate(dut, bench)
+
+
+async def _reset_begins(ctx, seam, most: int) -> int:
+    """Cycles until the core is reset, which are no more than that."""
+    for cycles in range(most + 1):
+        if ctx.get(seam.function_reset):
+            return cycles
+        await ctx.tick()
+    raise AssertionError(f"the core is not reset after {most} cycles")
+
+
+def test_the_core_is_reset_when_requests_of_before_have_passed():
+    """Those of the host, and the core's own: one that is offered, and one that the block lets wait.
+
+    None that is offered for good keeps the host waiting.
+    """
+    dut = UltraScaleAdapter(ULTRASCALE_PLUS, 128)
+    pcie, seam = dut.pcie, dut.seam
+
+    async def again(ctx):
+        ctx.set(pcie.cfg_flr_in_process, 0)
+        assert not ctx.get(seam.function_reset)
+        await ctx.tick()
+        ctx.set(pcie.cfg_flr_in_process, 1)
+
+    async def bench(ctx):
+        read = {"header": {"dwords": 1, "first_be": 0xF}, "first": 1, "last": 1}
+        ctx.set(seam.requester.payload, read)
+        ctx.set(pcie.m_axis_cq_tlast, 1)
+        await again(ctx)
+        assert await _reset_begins(ctx, seam, REST) == REST
+        for offered in (pcie.m_axis_cq_tvalid, seam.requester.valid):
+            await again(ctx)
+            await ctx.tick().repeat(REST - 1)
+            ctx.set(offered, 1)
+            await ctx.tick()
+            ctx.set(offered, 0)
+            if offered is seam.requester.valid:
+                await ctx.tick().repeat(2 * REST)
+                assert not ctx.get(seam.function_reset), "the block has not taken the read"
+                ctx.set(pcie.s_axis_rq_tready, 1)
+                await ctx.tick()
+            assert await _reset_begins(ctx, seam, REST) == REST
+            # From then on it is the core's turn, whatever comes.
+            ctx.set(pcie.m_axis_cq_tvalid, 1)
+            await ctx.tick().repeat(2)
+            assert ctx.get(seam.function_reset)
+            ctx.set(pcie.m_axis_cq_tvalid, 0)
+        ctx.set(pcie.m_axis_cq_tvalid, 1)
+        await again(ctx)
+        assert await _reset_begins(ctx, seam, PATIENCE) == PATIENCE
+
+    simulate(dut, bench, cycles=20_000)
 
 
 def test_messages_go_one_at_a_time_until_they_are_sent():
