@@ -59,10 +59,10 @@ def generate(
 
 
 def _states(fragment: Fragment) -> Iterator[tuple[Signal, list[str]]]:
-    """The signals of state machines, with the names of their states in the order of the values."""
+    """The signals of state machines, with their states in the order of the values: a word each."""
     for each in fragment.generated.values():
         if isinstance(each, FSM):
-            yield each.state, list(each.encoding)
+            yield each.state, [state.replace(" ", "_") for state in each.encoding]
     for inner, *_ in fragment.subfragments:
         yield from _states(inner)
 

@@ -76,11 +76,16 @@ def test_only_a_core_for_a_simulation_has_ports_for_it(verilog):
 
 
 def test_a_simulation_has_the_states_of_all_machines():
-    """Also of those in blocks that are reset by themselves, where Amaranth's wrapper drops them."""
-    core = generate(replace(SMALL, user=find("pattern"), extension=True), simulation=True)
-    named = re.findall(rf"^{STATES}(\S+): ", core, re.M)
+    """Also of those in blocks that are reset by themselves, where Amaranth's wrapper drops them.
+    Each state is one word, of its own: waveforms have them as names."""
+    config = replace(SMALL, user=find("pattern"), extension=True, launch_queues=1)
+    core = generate(config, simulation=True)
+    named = dict(re.findall(rf"^{STATES}(\S+): (.*)$", core, re.M))
     assert len(named) == len(re.findall(r"^ +reg .*\bfsm_state = ", core, re.M)) > 0
     assert "peerdma_core.core.pair0.path.user.fsm_state" in named
+    assert any("Look_up" in states.split() for states in named.values())
+    for states in named.values():
+        assert len({*states.split()}) == len(states.split())
 
 
 def test_the_heading_lists_each_port(verilog):
