@@ -141,10 +141,10 @@ class _Queue:
         if status == slot.good:
             slot.expect_moved()
         elif isinstance(slot, PacketSlot):
-            slot.packets.aborted += 1
+            slot.packets.end(False)
         elif slot.plan.kind == "c2h" and slot.plan.number in self._packets:
-            # Whether all of its list had come is not known.
-            self._packets[slot.plan.number].doubtful += 1
+            # What has not come of its list may be for the stream.
+            self._packets[slot.plan.number].end(slot.known)
         self._beside[ticket] = self._now(slot)
 
     def _drained(self, slot: LaunchSlot, status: int) -> None:
@@ -185,7 +185,7 @@ class _Queue:
         """Something ends the queue: nothing is submitted any more, and no record expected."""
         self.ended_by = by
         for packets in self._packets.values():
-            packets.may_restart = True
+            packets.expect_end()
 
     async def _pause(self, ns: int) -> None:
         await Timer(ns, "ns")

@@ -33,10 +33,8 @@ class Packets:
     pair : FramePair
     next : int
         Number of the packet that is taken now, or next.
-    aborted, doubtful : int
-        Tickets whose runs were ended; and others on the channel, which may be taken for such.
     may_restart : bool
-        A queue that takes packets of the pair was ended.
+        A queue that uses the channel was ended.
     stopped : bool
         The source is not switched any more.
     """
@@ -46,7 +44,11 @@ class Packets:
         assert isinstance(pair, FramePair), "packets are those of a source"
         self.plan, self.pair = plan, pair
         self._rig = rig
-        self.next = self.aborted = self.doubtful = self._restarts = 0
+        self.next = self._restarts = 0
+        #: runs that were ended, which has flushed the pair; and of which that may have
+        self._flushes = self._doubtful = 0
+        #: a queue was ended when no packet had been taken: of a flush then nothing shows
+        self._early = False
         self.may_restart = self.stopped = False
         self._seed = rig.rng.getrandbits(31)
         self._rests = bool(plan.lulls) and not plan.lulls[0][0]
@@ -71,17 +73,32 @@ class Packets:
         number = self.plan.number
         await self._rig.write(regs.PATTERN_SOURCE, "frame_words", words, channel=number)
 
+    def expect_end(self) -> None:
+        """A queue that uses the channel is about to be ended."""
+        self.may_restart = True
+        self._early |= not self.next
+
+    def end(self, known: bool | None) -> None:
+        """A run of such a queue was ended, which has flushed the pair unless all of its list was
+        `known` to be for card RAM; None where that does not show."""
+        self._flushes += known is False
+        self._doubtful += known is None
+
     async def finish(self) -> None:
-        """All queues are at rest: what the pair holds is known. The source goes on for good."""
+        """All queues are at rest: what the pair holds is known, or what it may hold. The source
+        goes on for good."""
         await self._switch(self.plan.words)
         await self._rig.write(regs.PATTERN_SOURCE, "interval", 0, channel=self.plan.number)
-        ends = self.aborted + self.doubtful
+        ends = self._flushes + self._doubtful
         assert self._restarts <= ends, (
             f"{self._restarts} times a packet was number 0 again, for {ends} ends"
         )
-        # Then software flushes it.
-        self.pair.unknown |= self.doubtful > 0
-        self.pair.skip(self.next if self.aborted == self._restarts else 0)
+        if self._restarts == ends:
+            self.pair.skip(self.next)
+        elif self._doubtful or self._early:
+            self.pair.skip_or_empty(self.next)
+        else:
+            self.pair.empty()
 
     def candidates(self) -> set[int]:
         """Numbers that the packet may have whose first bytes are written."""

@@ -133,18 +133,31 @@ class FramePair(Pair):
     records : bool
     drops : bool
         Frames may be dropped that come while there is no room.
+    kept : int
+        Bytes that were taken if it was not flushed: where it is open whether it was. A `packet`
+        that is taken tells.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.seed = self.nbytes = 0
         self.records = self.drops = False
+        self.kept = self._first = 0
         #: bytes of `_sent` that nobody can know
         self._free = bytearray()
         self._frames = 0
 
     def bytes_at(self, at: int, size: int, found: bytes) -> bytes:
-        """As of `Pair`; there are always enough."""
+        """As of `Pair`; there are always enough. `found` tells what is open, too."""
+        if self.kept:
+            # Each record has another number.
+            assert size >= self.packet, f"{size} bytes do not tell whether the pair was flushed"
+            if self._bytes_at(self.kept + at, size, found) == found:
+                self._first = self.kept
+            self.kept = 0
+        return self._bytes_at(self._first + at, size, found)
+
+    def _bytes_at(self, at: int, size: int, found: bytes) -> bytes:
         while len(self._sent) < at + size:
             self._next()
         free = self._free[at : at + size]
@@ -167,10 +180,20 @@ class FramePair(Pair):
         free["dropped"] = ((1 << 32) - 1) * self.drops
         return record.tobytes(), free.tobytes()
 
+    @property
+    def packet(self) -> int:
+        """Bytes of a frame with its record."""
+        return self.nbytes + regs.FRAME_RECORD.itemsize
+
     def skip(self, frames: int) -> None:
         """It was flushed, and so many frames were taken since, each with its record."""
         self.empty()
-        self.take(frames * (self.nbytes + regs.FRAME_RECORD.itemsize))
+        self._first = frames * self.packet
+
+    def skip_or_empty(self, frames: int) -> None:
+        """As `skip`, or it was flushed once more behind that."""
+        self.empty()
+        self.kept = frames * self.packet
 
     def _next(self) -> None:
         data = self.frame(self._frames)
@@ -186,7 +209,7 @@ class FramePair(Pair):
         """It was flushed: the first frame comes next."""
         super().empty()
         self._free.clear()
-        self._frames = 0
+        self._frames = self._first = self.kept = 0
 
 
 @dataclass

@@ -167,10 +167,13 @@ class _Session:
         the plan count on them.
         """
         rig = self._rig
+        pair = rig.pairs[number]
         size, offset = rig.rng.randint(1, 900), rig.rng.randrange(4096)
+        passes = not isinstance(pair, FramePair)
+        if not passes and pair.kept:
+            size = max(size, pair.packet)
         piece = Piece(size, "high", offset, None)
         run = Run((piece,), (1,), False, False, "status", "off", False, 0)
-        passes = not isinstance(rig.pairs[number], FramePair)
         for c2h in (False, True) if passes else (True,):
             job = Job(rig, rig.channels[c2h * rig.channels_each_way + number], run, episode)
             job.prepare()

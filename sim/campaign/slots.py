@@ -57,6 +57,8 @@ class LaunchSlot:
         #: descriptors of its lists that are in memory, and the dword that is read at the end
         self.descriptors: list[int] = []
         self._flush_at = 0
+        #: runs of the batch that have asked for the last one of these
+        self._read = 0
         self._word = rig.memory(
             "gpu" if slot.done == "gpu" else "low", 4, 4 * rig.rng.randrange(900)
         )
@@ -99,7 +101,11 @@ class LaunchSlot:
             for start, count in chain.blocks[1:]:
                 size = regs.DESCRIPTOR.itemsize
                 self.descriptors += range(start, start + size * count, size)
-                spans.append(rig.scope.allow("list of a slot", start, size * count, write=False))
+                spans.append(
+                    rig.scope.allow(
+                        "list of a slot", start, size * count, write=False, heard=self._list_read
+                    )
+                )
         flush = None
         if plan.flush:
             flush = self._flush_at = self._flush_address()
@@ -174,7 +180,7 @@ class LaunchSlot:
         """So many tickets of a batch are for this slot: new data, and leave to move it."""
         rig, spans = self._rig, []
         self.count = self.words = count
-        self.recorded = self.flushed = self.done = 0
+        self.recorded = self.flushed = self.done = self._read = 0
         self.outcomes = []
         for part in (*self.reads, *self.writes):
             part.buffer.data = part.before = rig.rng.randbytes(part.piece.size)
@@ -190,6 +196,20 @@ class LaunchSlot:
                 rig.scope.allow("done", self._word.address, 4, write=True, heard=self._done)
             )
         return spans
+
+    def _list_read(self, tlp: Tlp) -> None:
+        self._read += self.descriptors[-1] in range(tlp.address, tlp.address + 4 * tlp.length)
+
+    @property
+    def known(self) -> bool | None:
+        """Of a C2H run that was ended and whose ticket has its record now: whether all of its list
+        had come, or None where that does not show."""
+        if self.overlaps:
+            return None
+        last = self.writes[-1]
+        if last.span.left < last.moves * (self.count - self.recorded + 1):
+            return True
+        return False if self.descriptors and self._read < self.recorded else None
 
     def _flush_read(self, tlp: Tlp) -> None:
         self.flushed += 1

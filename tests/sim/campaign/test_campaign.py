@@ -49,11 +49,13 @@ from sim.campaign.plan import (
     Piece,
     Plan,
     Queue,
+    Slot,
     Source,
     TicketFault,
 )
 from sim.campaign.report import Record
 from sim.campaign.scoreboard import CardRam, FramePair, Pair, Scope, check_either
+from sim.campaign.slots import LaunchSlot, Part
 from sim.campaign.table import BLOCKS, GROUPS, LATE_PORT, WAYS
 from sim.compile.tools import ROOT
 from sim.copies import Edit, environment, private_copy
@@ -460,9 +462,9 @@ def test_faults_of_tickets_are_where_they_can_be():
         assert failing <= (0 if wrong else 1)
 
 
-def packets_of(pair: FramePair) -> Packets:
+def packets_of(pair: FramePair, write=None) -> Packets:
     pair.seed, pair.nbytes, pair.records = 5, 40, True
-    rig = SimpleNamespace(pairs=[pair], rng=random.Random(1))
+    rig = SimpleNamespace(pairs=[pair], rng=random.Random(1), write=write)
     return Packets(rig, Source(0, 10, 0, ()))
 
 
@@ -488,6 +490,93 @@ def test_packets_come_in_order_each_once(numbers, ended, good):
         assert packets.next == numbers[-1] + 1
     with pytest.raises(AssertionError, match="the record of packet"):
         packets.take(packets.pair.record(packets.next)[0].replace(bytes((40,)), bytes((41,))))
+
+
+#: Ends of which it is known that the pair was flushed, that it was not, and neither.
+EMPTIED, KEPT, OPEN = False, True, None
+
+
+@pytest.mark.parametrize(
+    ("before", "ends", "behind", "firsts"),
+    [
+        ((0, 1, 2), (), (), {3}),
+        ((0, 1, 2), (KEPT,), (), {3}),
+        ((0, 1, 2), (EMPTIED,), (), {0}),
+        ((0, 1, 2), (OPEN,), (), {0, 3}),
+        # Others have taken packets behind the end.
+        ((0, 1, 2), (KEPT,), (3,), {4}),
+        ((0, 1, 2), (EMPTIED,), (0,), {1}),
+        ((0, 1, 2), (OPEN,), (0,), {1}),
+        ((0, 1, 2), (OPEN,), (3,), {0, 4}),
+        ((0, 1, 2), (OPEN, OPEN), (0,), {0, 1}),
+        ((0, 1, 2), (EMPTIED, OPEN), (0,), {0, 1}),
+        # Whether these are from before the flush does not show.
+        ((), (EMPTIED,), (0, 1), {0, 2}),
+        ((), (KEPT,), (0, 1), {2}),
+    ],
+)
+def test_what_a_source_holds_behind_ends(before, ends, behind, firsts):
+    """It was flushed where that is known, or where it may have been; not in part."""
+
+    async def write(*_, **__) -> None:
+        """There are no registers."""
+
+    for first in range(6):
+        pair = FramePair()
+        packets = packets_of(pair, write)
+        for number in before:
+            packets.take(pair.record(number)[0])
+        for known in ends:
+            packets.expect_end()
+            packets.end(known)
+        for number in behind:
+            packets.take(pair.record(number)[0])
+        with pytest.raises(StopIteration):
+            packets.finish().send(None)
+        assert not pair.unknown
+        size = pair.packet + 7
+        frames = [pair.frame(number) + pair.record(number)[0] for number in (first, first + 1)]
+        found = b"".join(frames)
+        good = pair.bytes_at(pair.take(size), size, found[:size]) == found[:size]
+        assert good == (first in firsts)
+        if good:
+            # From then on all is known.
+            rest = found[size:]
+            assert pair.bytes_at(pair.take(len(rest)), len(rest), rest) == rest
+            assert pair.bytes_at(pair.take(40), 40, bytes(40)) == pair.frame(first + 2)
+
+
+LIST = range(0x1000, 0x1000 + 3 * 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "overlap", "reads", "written", "known"),
+    [
+        (LIST, False, [(0x1000, 64)], 8, False),
+        (LIST, False, [(0x1000, 64), (0x1040, 32)], 8, None),
+        (LIST, False, [(0x1000, 96)], 8, None),
+        # The last descriptor is at work.
+        (LIST, False, [(0x1000, 96)], 9, True),
+        (LIST, True, [(0x1000, 64)], 8, None),
+        (LIST, True, [(0x1000, 96)], 9, None),
+        # Its only one is in the slot.
+        ((), False, [], 8, None),
+        ((), False, [], 12, True),
+    ],
+)
+def test_what_shows_of_a_list(descriptors, overlap, reads, written, known):
+    """Of the third of four tickets of a slot, which is aborted."""
+    rig = SimpleNamespace(rng=random.Random(1), memory=lambda *_: None, scope=Scope())
+    pieces = (Piece(20, "low", 0, 0), Piece(4, "low", 0, 20))
+    slot = LaunchSlot(rig, Slot("c2h", 0, pieces, (), False, False, "off", overlap), 0)
+    slot.writes = [Part(piece, SimpleNamespace(name="", address=0, size=0)) for piece in pieces]
+    slot.descriptors = list(descriptors)
+    slot.begin(4)
+    for at, size in ([(0x1000, 96)] * 2 if descriptors else []) + reads:
+        slot._list_read(request(TlpType.MEM_READ, at, size))
+    slot.recorded = 3
+    slot.writes[-1].span.left -= written
+    assert slot.known is known
 
 
 def test_plans_leave_the_h2c_side_of_sources_alone():
@@ -584,6 +673,27 @@ def test_a_copy_behind_what_went_wrong_leaves_what_later_episodes_take(left, mon
     with pytest.raises(StopIteration):
         session._Session(rig, None)._copy(None, 0).send(None)
     assert pair.left == left
+
+
+def test_packets_are_taken_until_it_shows_whether_a_source_was_flushed(monkeypatch):
+    class Taker(Carried):
+        async def wait(self) -> None:
+            """A source has as many bytes as are asked for."""
+
+    monkeypatch.setattr(session, "Job", Taker)
+    pair = FramePair()
+    packets_of(pair)
+    pair.nbytes = 2000
+    rig = SimpleNamespace(
+        rng=random.Random(1), pairs=[pair], channels=["H2C 0", "C2H 0"], channels_each_way=1
+    )
+    for kept in (False, True):
+        pair.empty()
+        if kept:
+            pair.skip_or_empty(3)
+        with pytest.raises(StopIteration):
+            session._Session(rig, None)._copy(None, 0).send(None)
+        assert (-pair.left >= pair.packet) is kept
 
 
 def request(kind: TlpType, address: int, size: int) -> Tlp:
