@@ -175,7 +175,7 @@ class UltraScaleAdapter(wiring.Component):
             pcie.cfg_interrupt_msi_int.eq(interrupts.message),
         ]
 
-        m.submodules.function_reset = function_reset = FunctionReset()
+        m.submodules.function_reset = function_reset = FunctionReset(family.rest)
         m.d.comb += [
             function_reset.asked.eq(resets),
             function_reset.moves.eq(pcie.m_axis_cq_tvalid | request.valid | out.valid),

@@ -51,6 +51,9 @@ class Family:
         It shows its bus number.
     management_address : int
         Bits of `cfg_mgmt_addr`.
+    rest : int
+        Cycles without a request of the host's after which none of before a reset of the function
+        is left in the block. No document has the number.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Family:
     one_hot_speed: bool
     bus_number: bool
     management_address: int
+    rest: int = 256
 
     @property
     def device_control(self) -> int:

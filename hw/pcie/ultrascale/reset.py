@@ -7,10 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from .sent import PATIENCE
 
-__all__ = ["REST", "FunctionReset"]
-
-#: Cycles without a beat after which nothing of before is on its way. No document has the number.
-REST = 256
+__all__ = ["FunctionReset"]
 
 
 class FunctionReset(wiring.Component):
@@ -24,6 +21,11 @@ class FunctionReset(wiring.Component):
 
     It waits for `PATIENCE` cycles at most, as for writes, since the host waits for the reset.
 
+    Parameters
+    ----------
+    rest : int
+        Cycles without a request after which none of before is on its way.
+
     Members
     -------
     asked : In(1)
@@ -34,19 +36,19 @@ class FunctionReset(wiring.Component):
         Falls with `asked`.
     """
 
-    asked: In(1)
-    moves: In(1)
-    reset: Out(1)
+    def __init__(self, rest: int):
+        self._rest = rest
+        super().__init__({"asked": In(1), "moves": In(1), "reset": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
-        rests, waits = Signal(range(REST)), Signal(range(PATIENCE))
+        rests, waits = Signal(range(self._rest)), Signal(range(PATIENCE))
         passed = Signal()
         m.d.comb += self.reset.eq(self.asked & passed)
         m.d.sync += [rests.eq(rests + 1), waits.eq(waits + 1)]
         with m.If(self.moves | ~self.asked):
             m.d.sync += rests.eq(0)
-        with m.Elif(rests == REST - 1):
+        with m.Elif(rests == self._rest - 1):
             m.d.sync += passed.eq(1)
         with m.If(waits == PATIENCE - 1):
             m.d.sync += passed.eq(1)

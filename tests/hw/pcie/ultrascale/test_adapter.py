@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hw.pcie.adapters import ADAPTERS
@@ -15,7 +17,6 @@ from hw.pcie.ultrascale.family import (
     ULTRASCALE_PLUS_PCIE4C,
 )
 from hw.pcie.ultrascale.interrupts import Interrupts
-from hw.pcie.ultrascale.reset import REST
 from hw.pcie.ultrascale.sent import PATIENCE
 from hw.seam import WIDTHS
 from tests.hw.helpers import fields, seeded, send, simulate
@@ -166,7 +167,7 @@ def test_a_reset_of_the_function():
         ctx.set(seam.interrupt.valid, 0)
         await ctx.tick()
         assert ctx.get(pcie.cfg_interrupt_int) == 0
-        await ctx.tick().repeat(REST)
+        await ctx.tick().repeat(ULTRASCALE_PLUS.rest)
         assert (ctx.get(seam.function_reset), ctx.get(seam.link.bus_master)) == (1, 0)
         for done in (0, 1):
             ctx.set(seam.function_reset_done, done)
@@ -190,12 +191,13 @@ async def _reset_begins(ctx, seam, most: int) -> int:
     raise AssertionError(f"the core is not reset after {most} cycles")
 
 
-def test_the_core_is_reset_when_requests_of_before_have_passed():
+@pytest.mark.parametrize("rest", [5, ULTRASCALE_PLUS.rest])
+def test_the_core_is_reset_when_requests_of_before_have_passed(rest):
     """Those of the host, and the core's own: one that is offered, and one that the block lets wait.
 
     None that is offered for good keeps the host waiting.
     """
-    dut = UltraScaleAdapter(ULTRASCALE_PLUS, 128)
+    dut = UltraScaleAdapter(replace(ULTRASCALE_PLUS, rest=rest), 128)
     pcie, seam = dut.pcie, dut.seam
 
     async def again(ctx):
@@ -209,19 +211,19 @@ def test_the_core_is_reset_when_requests_of_before_have_passed():
         ctx.set(seam.requester.payload, read)
         ctx.set(pcie.m_axis_cq_tlast, 1)
         await again(ctx)
-        assert await _reset_begins(ctx, seam, REST) == REST
+        assert await _reset_begins(ctx, seam, rest) == rest
         for offered in (pcie.m_axis_cq_tvalid, seam.requester.valid):
             await again(ctx)
-            await ctx.tick().repeat(REST - 1)
+            await ctx.tick().repeat(rest - 1)
             ctx.set(offered, 1)
             await ctx.tick()
             ctx.set(offered, 0)
             if offered is seam.requester.valid:
-                await ctx.tick().repeat(2 * REST)
+                await ctx.tick().repeat(2 * rest)
                 assert not ctx.get(seam.function_reset), "the block has not taken the read"
                 ctx.set(pcie.s_axis_rq_tready, 1)
                 await ctx.tick()
-            assert await _reset_begins(ctx, seam, REST) == REST
+            assert await _reset_begins(ctx, seam, rest) == rest
             # From then on it is the core's turn, whatever comes.
             ctx.set(pcie.m_axis_cq_tvalid, 1)
             await ctx.tick().repeat(2)
