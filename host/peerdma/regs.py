@@ -679,7 +679,7 @@ EXTENSION = Block(
             "soft_reset",
             0x38,
             Access.WO,
-            "Bit 0: stop all channels and return them to reset",
+            "Bit 0: stop all channels and return them to reset; until then they are busy",
             writable=0x1,
         ),
         Register("cycles_lo", 0x40, Access.RO, "Free-running clock cycles [31:0]; latches high"),

@@ -271,7 +271,8 @@ class ChannelControl(wiring.Component):
             status.control.eq(csr.control),
             status.interrupt_enable.eq(csr.interrupt_enable),
             status.clear.eq(csr.status_clear),
-            csr.status.eq(status.status),
+            # Busy up to a soft reset: what software would write before it is lost.
+            csr.status.eq(status.status | host.settings.stop),
             csr.completed_count.eq(status.count),
             host.interrupt.eq(status.interrupt),
             counters.control.eq(csr.perf_control),

@@ -283,6 +283,13 @@ ROWS = [
         "test_leftovers.py::test_a_failed_run_costs_no_byte_of_another_owners_behind_it",
     ),
     (
+        "channels are idle before a soft reset has been",
+        "channel/control.py",
+        "status.status | host.settings.stop",
+        "status.status",
+        "test_core.py::test_channels_are_busy_until_a_soft_reset_has_been",
+    ),
+    (
         "a soft reset lets the owner's run go on",
         "channel/grant.py",
         "with m.If(~owner.request | self.stop):",

@@ -352,6 +352,40 @@ def test_overcommit_is_off_until_the_next_reset(cause):
     simulate(model.core, bench, background=model.benches)
 
 
+def test_channels_are_busy_until_a_soft_reset_has_been():
+    """A message that the block does not take delays it: what were written now would be lost."""
+    model = SeamModel(Core(SERIES7, SMALL), BASE, 0x8000)
+    channels = [(base, regs.CHANNEL) for base in (regs.CHANNEL.base, regs.C2H_CHANNEL_BASE)]
+
+    async def read(ctx, name):
+        return [await model.read(ctx, base + bank[name].offset) for base, bank in channels]
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        link = model.seam.link
+        ctx.set(link.msix_enable, 1)
+        model.write(regs.MSIX_TABLE_OFFSET, BASE + SOURCE, dwords=4)
+        model.write(regs.IRQ.address("user_enable"), 1)
+        await ctx.tick().repeat(40)
+        assert await read(ctx, "status") == [0, 0]
+        ctx.set(link.write_room, 0)
+        ctx.set(model.core.user_irq, 1)
+        await ctx.tick().repeat(40)
+        for base, bank in channels:
+            model.write(base + bank["interrupt_enable"].offset, 0x1E)
+        model.write(regs.EXTENSION.address("soft_reset"), 1)
+        for _ in range(3):
+            assert await read(ctx, "status") == [regs.Status.BUSY] * 2
+        assert await read(ctx, "interrupt_enable") == [0x1E] * 2
+        ctx.set(link.write_room, 1)
+        while any(await read(ctx, "status")):
+            pass
+        assert [address for address, *_ in model.writes] == [BASE + SOURCE]
+        assert await read(ctx, "interrupt_enable") == [0, 0]
+
+    simulate(model.core, bench, background=model.benches)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_software_reads_how_wide_the_data_path_is(width):
     model = SeamModel(Core(block_of(width), replace(SMALL, extension=False)), BASE, 0)

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import logging
 import mmap
+import time
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -16,12 +17,14 @@ from ..memory.memory import DataPath, Memory, Staged
 from ..regs import (
     BAR_DMA,
     BAR_USER,
+    CHANNEL,
     DOORBELL_BASE,
     DOORBELL_STRIDE,
     EXTENSION,
     EXTENSION_MAGIC,
     IRQ,
     MAILBOX,
+    Status,
 )
 from ..vfio.function import COMMAND, Command, PciFunction
 from ..vfio.platform import Mapping, Window
@@ -36,6 +39,8 @@ _PAGE = mmap.PAGESIZE
 _MAILBOX_BYTES = 4096
 #: Bus address of the descriptor ring if it is free: below 4 GiB, where requests have short headers.
 _RING_ADDRESS = 0x1000_0000
+#: Writes that the link does not take are dropped after some 50 µs without Bus Master.
+_RESET_SECONDS = 1.0
 
 
 class VfioFunction(PciFunction):
@@ -93,11 +98,18 @@ class VfioFunction(PciFunction):
             )
 
     def _soft_reset(self) -> bool:
-        """Resets the engine, not the function; False if the gateware cannot."""
-        bar = BAR_DMA[0]
+        """Resets the engine, not the function; False if the gateware cannot.
+
+        An engine that is not reset in time has a busy channel, which is found when it is used.
+        """
+        bar, status = BAR_DMA[0], CHANNEL.address("status")
         if self._vfio.read32(bar, EXTENSION.address("magic")) != EXTENSION_MAGIC:
             return False
         self._vfio.write32(bar, EXTENSION.address("soft_reset"), 1)
+        deadline = time.monotonic() + _RESET_SECONDS
+        # Writes under way delay it; what registers are given before it, they lose.
+        while self._vfio.read32(bar, status) & Status.BUSY and time.monotonic() < deadline:
+            time.sleep(0.001)
         return True
 
 

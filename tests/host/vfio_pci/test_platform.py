@@ -14,7 +14,7 @@ import pytest
 
 import peerdma
 from peerdma.memory.memory import HostArray
-from peerdma.regs import BAR_DMA, CHANNEL, EXTENSION
+from peerdma.regs import BAR_DMA, CHANNEL, EXTENSION, IRQ, Status
 from peerdma.vfio.structures import Irq
 from peerdma.vfio_pci import device, ioctls, place, platform, space
 from peerdma.vfio_pci.ioctls import IoasRange
@@ -286,6 +286,27 @@ def test_a_function_that_cannot_be_reset(kernel, caplog, magic):
     assert kernel.register(EXTENSION.address("soft_reset")) == magic
     (record,) = caplog.records
     assert ("used the soft reset" if magic else "has no soft reset") in record.getMessage()
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_nothing_is_written_before_the_soft_reset_has_been(kernel, monkeypatch, idle):
+    """But not for ever: a channel that stays busy is found when the engine is set up."""
+    status, vector = CHANNEL.address("status"), IRQ.address("channel_vector0")
+    kernel.resets, slept = False, []
+
+    def sleep(seconds):
+        assert kernel.register(vector) == 5
+        slept.append(seconds)
+        kernel.register(status, len(slept) < 3 if idle else 1)
+
+    monkeypatch.setattr(platform.time, "sleep", sleep)
+    monkeypatch.setattr(platform, "_RESET_SECONDS", 60.0 if idle else 0.01)
+    kernel.register(status, Status.BUSY)
+    kernel.register(vector, 5)
+    board = VfioPlatform(ADDRESS)
+    assert slept and kernel.register(vector) == 0
+    kernel.register(status, 0)
+    board.function.close()
 
 
 # What keeps a board from being opened -----------------------------------------------------------

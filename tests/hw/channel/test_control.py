@@ -227,7 +227,11 @@ def test_soft_reset_request_stops_like_an_abort():
         await ctx.tick().repeat(10)
         ctx.set(bench.dut.host.settings.stop, 1)
         await ctx.tick().repeat(60)
-        assert await bench.read(ctx, "status") & Status.BUSY == 0
+        aborted = Status.IDLE_STOPPED | Status.DESCRIPTOR_STOPPED
+        assert await bench.read(ctx, "status") == aborted | Status.BUSY, "busy up to the reset"
+        await bench.write(ctx, "control", LOG_ALL)
+        ctx.set(bench.dut.host.settings.stop, 0)
+        assert not await bench.read(ctx, "status") & Status.BUSY
 
     bench.run(testbench)
 
