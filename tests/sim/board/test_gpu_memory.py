@@ -134,16 +134,19 @@ def test_nonsense_is_refused_by_its_number(board, client, lists, changed, number
 
 def mapped(board: Board, memory: Memory) -> bool:
     """Whether the board holds it: a mapping, or a descriptor."""
-    number = os.fstat(memory.fd).st_ino
-    folder = Path("/proc", str(board.process.pid))
-    maps = (line.split()[4] for line in (folder / "maps").read_text().splitlines())
-    held = {int(each) for each in maps}
+    # A file of another file system may have the same number.
+    found = os.fstat(memory.fd)
+    folder, held = Path("/proc", str(board.process.pid)), set()
+    for line in (folder / "maps").read_text().splitlines():
+        device, number = line.split()[3:5]
+        held.add((os.makedev(*(int(each, 16) for each in device.split(":"))), int(number)))
     for fd in (folder / "fd").iterdir():
         try:
-            held.add(fd.stat().st_ino)
+            file = fd.stat()
         except OSError:
             continue
-    return number in held
+        held.add((file.st_dev, file.st_ino))
+    return (found.st_dev, found.st_ino) in held
 
 
 @pytest.mark.parametrize("end", ["unmap", "unmap all", "close", "reset and close"])
