@@ -39,7 +39,8 @@ _PAGE = mmap.PAGESIZE
 _MAILBOX_BYTES = 4096
 #: Bus address of the descriptor ring if it is free: below 4 GiB, where requests have short headers.
 _RING_ADDRESS = 0x1000_0000
-#: Writes that the link does not take are dropped after some 50 µs without Bus Master.
+#: Far more than it takes until writes that the link does not take are dropped: 4096 cycles without
+#: Bus Master.
 _RESET_SECONDS = 1.0
 
 
