@@ -62,7 +62,7 @@ class ChannelGrant(wiring.Component):
     A run of the other owner ends by Stop, by an error, by the withdrawal of its request, or by
     `stop`, and only when nothing of it can touch memory any more. Up to `RUNS` may be under way at
     once: the next one begins when all descriptors of those before are taken. It begins behind none
-    where software waits and the owner's turn is over.
+    where software waits and the owner's turn is over, but for one that was promised before.
 
     A run of software's that has failed breaks its pair for as long as software has not seen it.
     Where it had the pair flushed before an H2C run of the owner, it breaks it no more: what comes
@@ -133,6 +133,8 @@ class ChannelGrant(wiring.Component):
         oldest, end = parts.oldest.payload, owner.ended.payload
         #: runs of the owner under way, and then those that have not ended by Stop
         runs = Signal.like(owner.runs)
+        #: the last of them is promised and has not begun
+        owes = Signal()
         #: how the last one ends
         outcome = Signal(Outcome)
         descriptor = Signal()
@@ -238,11 +240,13 @@ class ChannelGrant(wiring.Component):
             with m.State("Run"):
                 m.d.comb += [self.owned.eq(1), owner.started.eq(1)]
                 m.d.sync += count.eq(counted)
+                # Nothing but an abort keeps a run that was promised from its start.
+                owed = owes & ~parts.fetching & (parts.failure == Outcome.OK)
                 with m.If(~owner.request | self.stop):
                     m.d.sync += [flush.eq(1), aborted.eq(1)]
                     m.next = "End"
                 with m.Elif(parts.oldest.valid & (oldest.outcome == Outcome.OK)):
-                    m.d.comb += parts.oldest.ready.eq(1)
+                    m.d.comb += [parts.oldest.ready.eq(1), owner.ready.eq(owed)]
                     with m.If(oldest.stop & (runs == 1)):
                         m.d.sync += flush.eq(1)
                         m.next = "End"
@@ -258,10 +262,12 @@ class ChannelGrant(wiring.Component):
                     m.next = "End"
                 with m.Else():
                     ready = parts.stream.start_ok & ~parts.fetching & ~runs.all()
-                    m.d.comb += owner.ready.eq(ready & ~(waits & ~lasts))
-                    with m.If(owner.start & owner.ready):
-                        m.d.comb += [parts.start.eq(1), parts.follows.eq(1)]
-                        m.d.sync += runs.eq(runs + 1)
+                    m.d.comb += owner.ready.eq(owed | (ready & ~owes & ~(waits & ~lasts)))
+                    with m.If(owner.ready & ~owes & (owner.start | owner.reserve)):
+                        m.d.sync += [runs.eq(runs + 1), owes.eq(~owner.start)]
+                with m.If(owner.start & owner.ready):
+                    m.d.comb += [parts.start.eq(1), parts.follows.eq(1)]
+                    m.d.sync += owes.eq(0)
             with m.State("End"):
                 good = ~aborted & (outcome == Outcome.OK)
                 m.d.comb += [
@@ -275,7 +281,7 @@ class ChannelGrant(wiring.Component):
                 ]
                 with m.If(parts.quiet):
                     m.d.comb += owner.ended.valid.eq(1)
-                    m.d.sync += [flush.eq(0), runs.eq(Mux(good, 0, runs))]
+                    m.d.sync += [flush.eq(0), owes.eq(0), runs.eq(Mux(good, 0, runs))]
                     m.next = "Host"
         with m.If(~host.stream.running):
             m.d.sync += rests.eq(0)

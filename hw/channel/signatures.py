@@ -102,6 +102,10 @@ class OwnerSignature(wiring.Signature):
         all of their lists are fetched. In the cycle after a start it is low.
     start : Out(1)
         Begin a run as soon as the channel is `ready`.
+    reserve : Out(1)
+        In a cycle in which the channel is `ready` for a run behind others: one will begin within
+        some cycles, and is one of those under way already. So two channels that are `ready` both
+        get theirs, though they begin one after the other.
     address, adjacent, pushed : Out
         As in `FetchSignature`. Stable from `start` until `ended`, or until `ready`.
     receives : Out(1)
@@ -127,6 +131,7 @@ class OwnerSignature(wiring.Signature):
                 "word": Out(stream.Signature(PushedWord)),
                 "ready": In(1),
                 "start": Out(1),
+                "reserve": Out(1),
                 "address": Out(64),
                 "adjacent": Out(6),
                 "pushed": Out(Pushed),

@@ -45,14 +45,14 @@ def channels_of(
 class Runs(wiring.Component):
     """Requests channels for queues, hands descriptors to them, and keeps how their runs end.
 
-    A queue has channels for one ticket, or for several that have the same one; and no two queues
+    A queue has channels for one ticket, or for several that have the same ones; and no two queues
     have the same channel. Runs end in the order of their tickets.
     When a run of a ticket ends otherwise than by Stop, its other one is aborted: the other half of
-    a copy would wait for ever.
+    a copy would wait for ever. What that has of tickets before comes to its end first.
 
     Parameters
     ----------
-    queues, channels : int
+    queues, h2c, c2h, pairs : int
     packets : bool
         Runs may take packets: they begin with two descriptors.
 
@@ -91,11 +91,13 @@ class Runs(wiring.Component):
         A word of the descriptors that they begin with, and its number, until it is `pushed`.
     start : In(1), started : Out(1)
         Begin their run, which happens in the cycle of `started`.
+    reserve : In(channels)
+        These have one behind, see `hw.channel.signatures.OwnerSignature`.
     """
 
-    def __init__(self, queues: int, channels: int, *, packets: bool = False):
-        self._queues, self._packets = queues, packets
-        words = DESCRIPTOR_WORDS << packets
+    def __init__(self, queues: int, *, h2c: int, c2h: int, pairs: int, packets: bool = False):
+        self._queues, self._h2c, self._pairs, self._packets = queues, h2c, pairs, packets
+        channels, words = h2c + c2h, DESCRIPTOR_WORDS << packets
         super().__init__(
             {
                 "owners": Out(OwnerSignature()).array(channels),
@@ -124,6 +126,7 @@ class Runs(wiring.Component):
                 "pushed": Out(1),
                 "start": In(1),
                 "started": Out(1),
+                "reserve": In(channels),
             }
         )
 
@@ -147,6 +150,8 @@ class Runs(wiring.Component):
         #: for each channel, whether the oldest run has ended by Stop; and the error of the one
         #: behind those that have
         good = Signal(channels)
+        #: for each channel, whether a run has failed or was aborted since the channel was requested
+        failed = Signal(channels)
         if self._packets:
             #: for each channel, whether the run that ended last took a packet that was too long
             long = Signal(channels)
@@ -169,8 +174,11 @@ class Runs(wiring.Component):
                 m.d.sync += owner.receives.eq(self.receives)
             with m.If(used[number] & ~good[number] & (outcome != Outcome.OK)):
                 m.d.comb += self.status.eq(outcome)
+            with m.If(self.begin[number]):
+                m.d.sync += failed[number].eq(0)
+            with m.Elif(broken):
+                m.d.sync += failed[number].eq(1)
             drops.append((owner.ended.valid & end.last) << number)
-            drops += [Mux(broken & each[number], each, 0) for each in masks]
 
             placed, bank = owner.word.payload, self.number[0]
             m.d.comb += [
@@ -182,12 +190,20 @@ class Runs(wiring.Component):
                 owner.pushed.whole.eq(1),
                 owner.pushed.count.eq(1 + owner.receives),
                 owner.start.eq(self.start & self.target[number]),
+                owner.reserve.eq(self.reserve[number]),
             ]
             for odd in range(2):
                 m.d.comb += [
                     placed.rows[odd].eq(self.number[1:]),
                     placed.enable[odd].eq((bank == odd).replicate(8)),
                 ]
+        for index in range(self._pairs):
+            halves = index, self._h2c + index
+            both = reduce(or_, (each[halves[0]] & each[halves[1]] for each in masks))
+            for one, other in (halves, halves[::-1]):
+                # Its oldest run is of the ticket that has failed on the other one, or behind.
+                reached = owners[one].runs <= owners[other].runs
+                drops.append((both & failed[other] & reached) << one)
         add = self.begin | Mux(self.again, used, 0)
         m.d.sync += want.eq((want | add) & ~reduce(or_, drops))
         m.d.comb += [

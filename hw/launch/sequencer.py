@@ -43,8 +43,8 @@ class Sequencer(wiring.Component):
 
     Of a queue's tickets at work one waits for its start, others run, and one, whose run has ended
     without error, waits for its flush read or for what is written. Runs begin and end in order.
-    Several run only on one channel, and only if the slots of all allow it, and no other queue waits
-    for a channel.
+    Several run only on one channel, or as copies on one pair, and only if the slots of all allow
+    it, and no other queue waits for a channel.
 
     The queues take turns at what is shared: the look-up of a slot, the start of a run, the one read
     under way, and the record writer. While a ticket waits for a channel, a run, a read, or a write,
@@ -55,7 +55,8 @@ class Sequencer(wiring.Component):
     only, it gives that back after `HOLD` cycles at most, and asks for it again as many cycles
     later; for the other one it stays in line. So a copy of software's that has one channel gets the
     other one, too. When both are granted, the pair is flushed: what earlier runs have left there is
-    not in the copy. While the pair is `claimed`, it is as if they were not.
+    not in the copy. While the pair is `claimed`, it is as if they were not. A copy that overlaps
+    with those before finds the pair flushed for the first of them.
 
     **Packets.** A ticket for a packet requests its channel when there is one, and gives it back if
     software has taken the packet meanwhile.
@@ -95,7 +96,7 @@ class Sequencer(wiring.Component):
     def __init__(self, *, queues: int, h2c: int, c2h: int, pairs: int, packets: bool = False):
         self._queues, self._h2c, self._c2h, self._pairs = queues, h2c, c2h, pairs
         self._packets = packets
-        self._runs = Runs(queues, h2c + c2h, packets=packets)
+        self._runs = Runs(queues, h2c=h2c, c2h=c2h, pairs=pairs, packets=packets)
         self._start = RunStart(h2c=h2c, c2h=c2h, pairs=pairs, packets=packets)
         self._completion = Completion()
         self._clock = Signal(range(PACE), name="clock")
@@ -185,7 +186,7 @@ class Sequencer(wiring.Component):
         ]
         for name in ("used", "ready", "pushed", "started"):
             m.d.comb += getattr(start, name).eq(getattr(runs, name))
-        for name in ("target", "number", "push", "start", "stop"):
+        for name in ("target", "number", "push", "start", "reserve", "stop"):
             m.d.comb += getattr(runs, name).eq(getattr(start, name))
 
         # A read of entries ends with its group, or with a ring that is smaller.
@@ -310,7 +311,7 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             ends.eq(ending.at_work & ~flushing & turn),
             leaves.eq((known.phase == Phase.GRANT) & runs.left),
-            free.eq(~runs_some | (known.overlaps & ~known.running.all() & ~runs.left)),
+            free.eq(~runs_some | (known.overlaps & ~known.running.all() & runs.granted)),
             step.unstarted.eq(~runs_some),
             step.outcome.eq(Mux(runs_some, runs.status, unstarted)),
             ended.eq(
@@ -333,7 +334,7 @@ class Sequencer(wiring.Component):
                 self._move(m, Phase.IDLE)
         with m.Elif((known.phase == Phase.IDLE) & runs_some):
             m.d.comb += self.row.eq(slot_row(self.slot, "control"))
-            with m.If(self.lacks & ~self.under_way & ~known.flushes):
+            with m.If(self.lacks & ~self.under_way & ~(known.flushes & self.found)):
                 m.d.comb += self.row.eq(queue_row(now, "ring_lo"))
                 with m.If(going):
                     m.d.comb += step.reads_ahead.eq(1)
@@ -400,7 +401,7 @@ class Sequencer(wiring.Component):
             step.receives.eq(receives),
             runs.receives.eq(receives),
         ]
-        overlaps = control.overlap & ~control.pair & ~receives
+        overlaps = control.overlap & ~receives
         #: it can run beside others that do, on the same channel
         beside = (channels == runs.used) & overlaps & known.overlaps
         runs_some, own = known.running.any(), 1 << self.queue
@@ -412,7 +413,7 @@ class Sequencer(wiring.Component):
         with m.If(known.failed | ~mine | ~exists):
             self._move(m, Phase.OVER)
         with m.Elif(runs_some):
-            with m.If(beside & ~runs.left):
+            with m.If(beside & runs.granted):
                 self._move(m, Phase.GRANT)
                 m.next = "Start"
         with m.Elif(taken | absent):

@@ -23,7 +23,8 @@ class RunStart(wiring.Component):
 
     One that takes a packet begins with two descriptors: that of its slot, and of the slot behind.
     Not before all of them are granted, or `ready` for a run behind others. If that, or the start,
-    does not come within some cycles, it is given up: another queue's turn comes first.
+    does not come within some cycles, it is given up: another queue's turn comes first. Behind
+    others, a pair's C2H channel is reserved when H2C begins: so software's run cannot come between.
 
     Parameters
     ----------
@@ -37,10 +38,10 @@ class RunStart(wiring.Component):
         High up to the last cycle: begin the channels of this slot; a pair's second one has the slot
         behind it.
     follows : In(1)
-        Others are under way, of the same single channel.
+        Others are under way, of the same channel or pair.
     receives : In(1), absent : In(1)
         It takes a packet; and there is none: as long as it has not begun, it does not.
-    used, granted, ready, pushed, started : In, target, number, push, start, stop : Out
+    used, granted, ready, pushed, started : In, target, number, push, start, reserve, stop : Out
         As at `hw.launch.runs.Runs`.
     grants : In(h2c + c2h)
         The channels that are granted.
@@ -74,6 +75,7 @@ class RunStart(wiring.Component):
                 "number": Out(exact_log2(words)),
                 "push": Out(1),
                 "start": Out(1),
+                "reserve": Out(channels),
                 "stop": Out(1),
                 "row": Out(ROW_BITS),
                 "flush": Out(pairs),
@@ -113,18 +115,21 @@ class RunStart(wiring.Component):
         ]
         with m.If(half):
             m.d.comb += ready.eq((self.grants & self.target).any())
+        with m.If(self.start & self.pair & self.follows & ~half):
+            m.d.comb += self.reserve.eq(self.used & ~self.target)
         m.d.sync += [cycles.eq(cycles + 1), began.eq(begins)]
         with m.If(~self.active):
             m.d.sync += [half.eq(0), starts.eq(0), number.eq(0), cycles.eq(0), began.eq(0)]
         with m.Elif(~starts):
             of_slot = Cat(self.slot[0] | behind, self.slot[1:])
             m.d.comb += self.row.eq(slot_row(of_slot, following[:_WORD_BITS] | Const(0, 3)))
-            flush = self.pair & ~half & self.granted
+            flush = self.pair & ~half & self.granted & ~self.follows
             for index in range(self._pairs):
                 m.d.comb += self.flush[index].eq(flush & self.used[index])
             with m.If(ready):
-                # The pair of a copy has to be flushed first.
-                m.d.comb += [self.push.eq(1), self.start.eq(~self.pair & ~began & last)]
+                # The pair of a copy has to be flushed first, but for one behind another.
+                at_once = ~self.pair | self.follows
+                m.d.comb += [self.push.eq(1), self.start.eq(at_once & ~began & last)]
                 m.d.sync += [number.eq(following), cycles.eq(0)]
                 m.d.sync += starts.eq(self.pushed & number[:_WORD_BITS].all() & last)
             with m.Elif(cycles == GRANT_TIMEOUT):

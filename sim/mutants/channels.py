@@ -241,10 +241,34 @@ ROWS = [
     (
         "the owner's runs follow each other while software waits",
         "channel/grant.py",
-        "owner.ready.eq(ready & ~(waits & ~lasts))",
-        "owner.ready.eq(ready)",
+        "ready & ~owes & ~(waits & ~lasts)",
+        "ready & ~owes",
         "channel/test_grant.py"
         "::test_no_run_begins_behind_another_where_software_waits_and_the_turn_is_over",
+    ),
+    (
+        "a run that was promised waits for the owner's turn",
+        "channel/grant.py",
+        "owner.ready.eq(owed | (",
+        "owner.ready.eq((owed & ~waits) | (",
+        "channel/test_grant.py"
+        "::test_a_run_that_was_reserved_keeps_the_channel_whatever_software_waits_for",
+    ),
+    (
+        "the channel is given back before a run that was promised",
+        "channel/grant.py",
+        "(owner.start | owner.reserve)",
+        "owner.start",
+        "channel/test_grant.py"
+        "::test_a_run_that_was_reserved_keeps_the_channel_whatever_software_waits_for",
+    ),
+    (
+        "a promise outlives the runs that were aborted",
+        "channel/grant.py",
+        "[flush.eq(0), owes.eq(0), ",
+        "[flush.eq(0), ",
+        "channel/test_grant.py"
+        "::test_a_run_that_was_reserved_keeps_the_channel_whatever_software_waits_for",
     ),
     (
         "a run begins behind a descriptor with an error",

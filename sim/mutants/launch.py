@@ -104,14 +104,14 @@ ROWS = [
         "launch/sequencer.py",
         "runs.granted & ~(here.known.pair & self._is_of(runs.used, self.claimed))",
         "runs.granted",
-        "test_launch.py::test_a_copy_of_softwares_keeps_its_bytes_while_its_c2h_run_waits",
+        "test_launch_copies.py::test_a_copy_of_softwares_keeps_its_bytes_while_its_c2h_run_waits",
     ),
     (
         "what a copy of software's has sent is forgotten before its other half begins",
         "core.py",
         "out.busy & (sent | into.host.begins)",
         "out.busy & into.host.begins",
-        "test_launch.py::test_a_copy_of_softwares_keeps_its_bytes_while_its_c2h_run_waits",
+        "test_launch_copies.py::test_a_copy_of_softwares_keeps_its_bytes_while_its_c2h_run_waits",
     ),
     (
         "what was sent for a run of software's that rests is not claimed",
@@ -123,9 +123,25 @@ ROWS = [
     (
         "entries are read only when they are needed",
         "launch/sequencer.py",
-        "self.lacks & ~self.under_way & ~known.flushes",
+        "self.lacks & ~self.under_way & ~(known.flushes & self.found)",
         "0",
         "launch/test_entries.py::test_entries_are_read_ahead_as_far_as_there_is_room",
+    ),
+    (
+        "no entries are read while a ticket with a flush read runs",
+        "launch/sequencer.py",
+        "~(known.flushes & self.found)",
+        "~known.flushes",
+        "launch/test_entries.py"
+        "::test_while_a_ticket_with_a_flush_read_runs_entries_are_read_if_none_is_left",
+    ),
+    (
+        "a flush read waits for entries that are not needed yet",
+        "launch/sequencer.py",
+        "~(known.flushes & self.found)",
+        "1",
+        "launch/test_entries.py"
+        "::test_while_a_ticket_with_a_flush_read_runs_entries_are_read_if_none_is_left",
     ),
     (
         "entries outlive their queue",
@@ -258,35 +274,35 @@ ROWS = [
         "launch/sequencer.py",
         "beside = (channels == runs.used) & overlaps",
         "beside = (channels == runs.used)",
-        "launch/test_queues.py::test_a_run_overlaps_only_with_those_that_may",
+        "launch/test_overlaps.py::test_a_run_overlaps_only_with_those_that_may",
     ),
     (
         "a run overlaps with one whose slot does not allow it",
         "launch/sequencer.py",
         "step.overlaps.eq(overlaps & (beside | ~runs_some))",
         "step.overlaps.eq(beside | ~runs_some)",
-        "launch/test_queues.py::test_a_run_overlaps_only_with_those_that_may",
+        "launch/test_overlaps.py::test_a_run_overlaps_only_with_those_that_may",
     ),
     (
         "runs of both directions overlap",
         "launch/sequencer.py",
         "beside = (channels == runs.used) &",
         "beside =",
-        "launch/test_queues.py::test_runs_that_may_overlap_do_so_on_one_channel_and_end_in_order",
+        "launch/test_overlaps.py::test_runs_that_may_overlap_do_so_on_one_channel_and_end_in_order",
     ),
     (
         "the channel is forgotten while the end of a run was not looked at",
         "launch/sequencer.py",
         "runs.release.eq(runs.left & last)",
         "runs.release.eq(runs.left)",
-        "launch/test_queues.py::test_runs_behind_one_that_fails_are_aborted_and_later_ones_not_started",
+        "launch/test_overlaps.py::test_runs_behind_one_that_fails_are_aborted_and_later_ones_not_started",
     ),
     (
         "runs that are aborted behind one that fails have its error",
         "launch/runs.py",
         "with m.If(self.next & used[number] & ~good[number]):",
         "with m.If(0):",
-        "launch/test_queues.py"
+        "launch/test_overlaps.py"
         "::test_runs_behind_one_that_fails_are_aborted_and_later_ones_not_started",
     ),
     (
@@ -294,7 +310,7 @@ ROWS = [
         "launch/sequencer.py",
         "free & ~others_stalled & ~known.failed",
         "free & ~known.failed",
-        "launch/test_queues.py"
+        "launch/test_overlaps.py"
         "::test_runs_that_overlap_leave_their_channel_to_a_queue_that_waits_for_it",
     ),
     (
@@ -401,7 +417,7 @@ ROWS = [
     (
         "the other half of a copy that fails goes on",
         "launch/runs.py",
-        "drops += [Mux(broken & each[number], each, 0) for each in masks]",
+        "drops.append((both & failed[other] & reached) << one)",
         "drops += []",
         "launch/test_queues.py::test_when_one_half_of_a_copy_fails_the_other_is_aborted",
     ),
@@ -410,7 +426,37 @@ ROWS = [
         "launch/start.py",
         "self.flush[index].eq(flush & self.used[index])",
         "self.flush[index].eq(0)",
-        "test_launch.py::test_copies_through_the_stream_beside_those_of_software",
+        "test_launch_copies.py::test_copies_through_the_stream_beside_those_of_software",
+    ),
+    # Copies that overlap
+    (
+        "a copy flushes what the one before has sent",
+        "launch/start.py",
+        "self.granted & ~self.follows",
+        "self.granted",
+        "launch/test_overlaps.py"
+        "::test_copies_that_may_overlap_do_so_on_both_channels_and_end_in_order",
+    ),
+    (
+        "software's run comes between the halves of a copy",
+        "launch/start.py",
+        "self.reserve.eq(self.used & ~self.target)",
+        "self.reserve.eq(0)",
+        "launch/test_overlaps.py::test_both_halves_of_a_copy_begin_when_one_has",
+    ),
+    (
+        "a copy that fails aborts those before it",
+        "launch/runs.py",
+        "owners[one].runs <= owners[other].runs",
+        "Const(1)",
+        "launch/test_overlaps.py::test_copies_before_one_that_fails_come_to_their_end",
+    ),
+    (
+        "a failure aborts the next copy, too",
+        "launch/runs.py",
+        "m.d.sync += failed[number].eq(0)",
+        "m.d.sync += failed[number].eq(failed[number])",
+        "launch/test_overlaps.py::test_copies_before_one_that_fails_come_to_their_end",
     ),
     # Packets
     (

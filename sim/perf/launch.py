@@ -271,7 +271,7 @@ class LaunchRig(Rig):
         halves = {"h2c": (self.source, card), "c2h": (card, self.target)}
         for slot, (source, to) in enumerate(halves.values() if pair else [halves[kind]]):
             self._fill(slot, (source, to, nbytes))
-        kinds = {"c2h": int(kind == "c2h"), "pair": int(pair), "overlap": int(kind == "h2c")}
+        kinds = {"c2h": int(kind == "c2h"), "pair": int(pair), "overlap": int(kind != "c2h")}
         control = _value(LAUNCH_SLOT, valid=1, flush=int(flush), done=int(done), **kinds)
         self._write(
             LAUNCH_SLOT,

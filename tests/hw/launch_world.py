@@ -16,7 +16,7 @@ from peerdma.regs import LaunchStatus
 from tests.hw.helpers import simulate, write_of
 from tests.hw.registers.bus import bus_read, bus_write
 
-__all__ = ["DONE", "FLUSH", "RINGS", "SHADOWS", "World"]
+__all__ = ["DONE", "FLUSH", "RINGS", "SHADOWS", "World", "steps"]
 
 #: Two queues: where their rings, records and shadow tails are.
 RINGS, RECORDS, SHADOWS = (0x10_0000, 0x11_0000), (0x20_0000, 0x21_0000), (0x30_0000, 0x30_0100)
@@ -52,8 +52,9 @@ class World:
         How the next runs of a channel end; None is never. OK when there is none left.
     outcome : function of int
         How a read of an address ends.
-    held : set of int
-        Channels that somebody else has.
+    held, closed : set of int
+        Channels that somebody else has; and on which no run begins behind others, but for one that
+        was promised.
     late : deque of int
         Cycles that the next runs wait for their start, of any channel; 0 when there is none left.
     lasts : deque of int
@@ -88,7 +89,7 @@ class World:
         self.next = [first] * queues
         self.ends = {0: deque(), 1: deque()}
         self.outcome = lambda address: Outcome.OK
-        self.held = set()
+        self.held, self.closed = set(), set()
         self.late = deque()
         self.lasts = deque()
         self.pause = 0
@@ -315,6 +316,7 @@ class World:
                 if not ctx.get(owner.request) or number in self.held:
                     continue
                 ctx.set(owner.granted, 1)
+                ctx.set(owner.runs, 1)
                 words, first = 0, None
                 # A run that takes a packet begins with two descriptors.
                 count = 1 + ctx.get(owner.receives)
@@ -357,7 +359,7 @@ class World:
 
     async def _runs(self, ctx, owner, number, first):
         """A run that has begun, and those that begin behind it until there is none."""
-        rng, runs, words = self.rng, deque(), 4
+        rng, runs, words, owed = self.rng, deque(), 4, False
 
         def begin(dword):
             self.log.append(("run", number, dword))
@@ -370,24 +372,29 @@ class World:
         ctx.set(owner.started, 1)
         begin(first)
         while True:
-            dword, outcome, until = runs[0]
-            ends = self.cycle >= until and (len(runs) > 1 or words == 4)
-            if ends and (len(runs) == 1 or outcome is not Outcome.OK):
+            # One that was promised may be the only one.
+            dword, outcome, until = runs[0] if runs else (None, None, 10**9)
+            under_way = len(runs) + owed
+            ends = self.cycle >= until and (under_way > 1 or words == 4)
+            if ends and (under_way == 1 or outcome is not Outcome.OK):
                 break
             if ends:
                 runs.popleft()
                 self.log.append(("ended", number, dword))
                 ctx.set(owner.ended.payload, {"last": 0})
-            ready = not ends and words == 4 and len(runs) < RUNS and rng.randrange(4) > 0
+            room = owed or (under_way < RUNS and number not in self.closed)
+            ready = not ends and words == 4 and room and rng.randrange(4) > 0
             takes = ready or (words < 4 and rng.randrange(8) > 0)
             ctx.set(owner.ended.valid, ends)
             ctx.set(owner.ready, ready)
             ctx.set(owner.word.ready, takes)
-            _, _, request, start, valid, placed = await ctx.tick().sample(
-                owner.request, owner.start, owner.word.valid, owner.word.payload
+            _, _, request, start, reserve, valid, placed = await ctx.tick().sample(
+                owner.request, owner.start, owner.reserve, owner.word.valid, owner.word.payload
             )
             ctx.set(owner.ended.valid, 0)
-            ctx.set(owner.runs, len(runs))
+            assert not reserve or (ready and not owed)
+            owed = (owed or reserve) and not (ready and start)
+            ctx.set(owner.runs, len(runs) + owed)
             if not request:
                 outcome = None
                 break
@@ -417,3 +424,15 @@ class World:
         async for _, _, flush in ctx.tick().sample(self.dut.flush):
             self.flushed += flush
             self.cycle += 1
+
+
+def steps(slot: int, ticket: int, world: World, queue=0) -> list[tuple[str, int, int]]:
+    """What the log has of a ticket."""
+    place = 0x20_0000 + 0x1_0000 * queue + 8 * (ticket % world.entries)
+    return [
+        ("run", slot & 1, slot),
+        ("ended", slot & 1, slot),
+        *([("read", FLUSH + 8 * slot, 4)] if slot >> 1 else []),
+        ("write", place, ticket),
+        *([("write", DONE + 8 * slot, 1)] if slot & 1 else []),
+    ]

@@ -72,6 +72,13 @@ class Owner:
         await ctx.tick()
         ctx.set(self.port.start, 0)
 
+    async def reserve(self, ctx, cycles=1000):
+        """Reserve the place of a run behind others that are under way."""
+        await self._until(ctx, self.port.ready, cycles)
+        ctx.set(self.port.reserve, 1)
+        await ctx.tick()
+        ctx.set(self.port.reserve, 0)
+
     async def end(self, ctx, cycles=20_000, request=0):
         """Wait for the end of the run; from the cycle after it on, `request` is as given."""
         await self._until(ctx, self.port.ended.valid, cycles)

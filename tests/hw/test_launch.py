@@ -28,7 +28,7 @@ from tests.hw.launch_queue import (
     prepare,
     word,
 )
-from tests.hw.seam_model import SeamModel, descriptors_of, transfer
+from tests.hw.seam_model import SeamModel, transfer
 
 
 def test_a_doorbell_starts_a_job_and_a_record_and_a_done_word_follow():
@@ -216,97 +216,6 @@ def test_tickets_go_in_one_turn_beside_softwares_runs():
 
     simulate(model.core, bench, background=model.benches, cycles=20_000)
     assert max(after - before for before, after in pairwise(ended)) > tickets * 3 // 4
-
-
-def test_copies_through_the_stream_beside_those_of_software():
-    """Neither waits for ever, and bytes that software has left in the pair are not in a copy."""
-    rng, model = seeded(), launching(user=PassThrough)
-    window, size = regs.STREAM_WINDOW, 400
-    queue = LaunchQueue(model, 0, QUEUES[0])
-    launched = []
-
-    async def run(ctx, c2h, source, destination):
-        found = await transfer(ctx, model, c2h=c2h, descriptors=[(source, destination, size)])
-        assert found == regs.Status.DESCRIPTOR_STOPPED
-
-    async def host(ctx):
-        await model.link_up(ctx)
-        at = BASE + JOBS_SOURCE
-        to = BASE + JOBS_DESTINATION
-        prepare(model, 8, [(at, window, size)], LISTS, pair=1, flush=to, done=BASE + DONE)
-        prepare(model, 9, [(window, to, size)], LISTS + 128, valid=0)
-        queue.arm()
-        await run(ctx, False, BASE + SOURCE, window)  # what it leaves there is dropped
-        for turn in range(4):
-            data, jobs = rng.randbytes(size), rng.randbytes(size)
-            model.memory[SOURCE : SOURCE + size] = data
-            model.memory[JOBS_SOURCE : JOBS_SOURCE + size] = jobs
-            model.memory[DONE : DONE + 4] = bytes(4)
-            start_c2h(model, BASE + DESTINATION, window, size) if turn else None
-            (ticket,) = queue.submit(8)
-            await ctx.tick().repeat(rng.randrange(1, 200))
-            if turn:
-                # Software's C2H run has the channel already, and waits for the bytes of this one.
-                await run(ctx, False, BASE + SOURCE, window)
-                await idle(ctx, model, regs.C2H_CHANNEL_BASE)
-                assert model.memory[DESTINATION : DESTINATION + size] == data
-            assert await queue.wait(ctx, ticket) == [LaunchStatus.OK]
-            assert model.memory[JOBS_DESTINATION : JOBS_DESTINATION + size] == jobs
-            await ctx.tick().repeat(60)
-            assert word(model, DONE) == 1
-            launched.append(ticket)
-
-    simulate(model.core, host, background=model.benches, cycles=60_000)
-    assert launched == list(range(4))
-
-
-def test_a_copy_of_softwares_keeps_its_bytes_while_its_c2h_run_waits():
-    """They come in as soon as a launched copy has sent its own, and the next one could flush."""
-    rng, model = seeded(), launching(user=PassThrough)
-    window, size, tickets = regs.STREAM_WINDOW, 8, 4
-    data = rng.randbytes(size)
-    queue = LaunchQueue(model, 0, QUEUES[0])
-
-    async def bench(ctx):
-        await model.link_up(ctx)
-        to = BASE + JOBS_DESTINATION
-        prepare(model, 8, [(BASE + JOBS_SOURCE, window, 900)], LISTS, pair=1)
-        prepare(model, 9, [(window, to, 900)], LISTS + 128, valid=0)
-        model.memory[SOURCE : SOURCE + size] = data
-        queue.arm()
-        await queue.state(ctx)
-        # The queue's turn begins on the channel to the host, and not on the other one.
-        await transfer(ctx, model, c2h=True, descriptors=[(HOSTS_RAM, BASE + DESTINATION, size)])
-        launched = queue.submit(*[8] * tickets)
-        await ctx.tick().repeat(rng.randrange(1, 100))
-        start_c2h(model, BASE + DESTINATION, window, size)
-        await transfer(ctx, model, c2h=False, descriptors=[(BASE + SOURCE, window, size)], pushed=1)
-        assert queue.status(launched[-1]) is None, "it came behind all copies"
-        await idle(ctx, model, regs.C2H_CHANNEL_BASE)
-        assert model.memory[DESTINATION : DESTINATION + size] == data
-        assert await queue.wait(ctx, *launched) == [LaunchStatus.OK] * tickets
-
-    simulate(model.core, bench, background=model.benches, cycles=20_000)
-
-
-def start_c2h(model, destination: int, window: int, size: int):
-    """Begin a run of software's, without waiting for its end."""
-    at = 0x800
-    table = descriptors_of([(window, destination, size)], model.base + at)
-    model.memory[at : at + table.nbytes] = table.tobytes()
-    sgdma = regs.C2H_SGDMA_BASE
-    model.write(sgdma + regs.SGDMA["descriptor_lo"].offset, model.base + at & 0xFFFF_FFFF)
-    model.write(sgdma + regs.SGDMA["descriptor_hi"].offset, model.base + at >> 32)
-    model.write(regs.C2H_CHANNEL_BASE + regs.CHANNEL["control"].offset, 1)
-
-
-async def idle(ctx, model, channel: int):
-    """Wait for the end of software's run, and clear Run."""
-    for _ in range(200):
-        if not await model.read(ctx, channel + regs.CHANNEL["status"].offset) & regs.Status.BUSY:
-            model.write(channel + regs.CHANNEL["control"].offset, 0)
-            return
-    raise AssertionError("the run does not end")
 
 
 class TwoPaths(SeamModel):

@@ -19,11 +19,13 @@ from tests.hw.launch_queue import (
     LISTS,
     QUEUES,
     SMALL,
+    SOURCE,
     LaunchQueue,
     launching,
     prepare,
     word,
 )
+from tests.hw.seam_model import transfer
 
 
 def test_errors_drain_until_software_resumes():
@@ -80,6 +82,9 @@ def test_disarming_aborts_and_nothing_is_written_after_busy():
 
     async def bench(ctx):
         await model.link_up(ctx)
+        model.memory[SOURCE : SOURCE + 2048] = b"\xff" * 2048
+        filled = [(BASE + SOURCE, 0, 2048)]
+        await transfer(ctx, model, c2h=False, descriptors=filled)
         spans = [(256 * n, to + 256 * n, 256) for n in range(8)]
         prepare(model, 0, spans, LISTS, c2h=1, done=BASE + DONE)
         for _ in range(6):

@@ -493,6 +493,44 @@ def test_no_run_begins_behind_another_where_software_waits_and_the_turn_is_over(
     bench.run(testbench)
 
 
+@pytest.mark.parametrize("then", ["begins", "is aborted", "one before fails"])
+def test_a_run_that_was_reserved_keeps_the_channel_whatever_software_waits_for(bench, then):
+    """It is one of those under way, and the channel has none else when it begins, or is aborted."""
+    bench.delay = 60
+    bench.outcomes = {1: Outcome.POISONED} if then == "one before fails" else {}
+    begins = then == "begins"
+
+    async def testbench(ctx):
+        port = bench.dut.owner
+        await overlap(bench, ctx, 1)
+        await bench.owner.reserve(ctx)
+        assert ctx.get(port.runs) == 2
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        if bench.outcomes:
+            assert found(await bench.owner.end(ctx)) == (Outcome.POISONED, 0, 1, 1)
+            assert ctx.get(port.runs) == 2
+        else:
+            assert found(await bench.owner.end(ctx, request=1)) == (Outcome.OK, 0, 2, 0)
+            await ctx.tick().repeat(30)
+            assert ctx.get(port.granted) and ctx.get(port.runs) == bench.starts == 1
+            if begins:
+                await bench.owner.follow(ctx)
+            else:
+                ctx.set(port.request, 0)
+            count = 2 * begins
+            assert found(await bench.owner.end(ctx)) == (Outcome.OK, not begins, count, 1)
+        bench.outcomes = {}
+        assert await finished(bench, ctx) == GOOD
+        assert bench.owners == [1] * (1 + begins) + [0]
+        # Nothing is owed any more.
+        await overlap(bench, ctx, 2)
+        assert ctx.get(port.runs) == 2
+        for last in range(2):
+            assert found(await bench.owner.end(ctx, request=1)) == (Outcome.OK, 0, 2, last)
+
+    bench.run(testbench)
+
+
 def test_the_pair_is_flushed_where_an_earlier_run_of_those_that_overlap_used_it(bench):
     """As bytes of it may be left, though it has ended well."""
     pair, broken = bench.dut.stream, []

@@ -467,3 +467,24 @@ def test_entries_are_read_ahead_as_far_as_there_is_room(first):
 
     world.run(bench)
     assert runs(world) == wanted
+
+
+def test_while_a_ticket_with_a_flush_read_runs_entries_are_read_if_none_is_left():
+    """Both reads go the same way: of those that are there, the flush read comes first."""
+    world = World(seeded(), entries=16)
+
+    async def bench(ctx):
+        await world.slot(ctx, 0, flush=1)
+        await world.arm(ctx, 0)
+        world.lasts.extend([100] * 7 + [600])
+        tickets = world.submit(0, *[0] * 12)
+        await world.ring(ctx, 0)
+        await world.until(ctx, lambda: len(runs(world)) == 8)
+        assert fetches(world) == 1
+        await ctx.tick().repeat(300)
+        assert fetches(world) == 2
+        assert len(runs(world)) == 8
+        await world.served(ctx, 0, tickets)
+        assert fetches(world) == 2
+
+    world.run(bench)
