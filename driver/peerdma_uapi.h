@@ -120,6 +120,8 @@ enum peerdma_board_state {
 #define PEERDMA_FEATURE_CLOCK		(1 << 6)
 /* ... its launch queues take packets, and the driver knows PEERDMA_PREPARE_RECEIVE */
 #define PEERDMA_FEATURE_RECEIVE		(1 << 7)
+/* ... it has launch queues, and the driver knows PEERDMA_PREPARE_OVERLAP */
+#define PEERDMA_FEATURE_OVERLAP		(1 << 8)
 
 /**
  * struct peerdma_info - PEERDMA_IOC_GET_INFO: what is known of driver, board and file descriptor
@@ -775,6 +777,8 @@ struct peerdma_resume_queue {
 #define PEERDMA_PREPARE_DONE		(1 << 0)
 /* A ticket takes the next packet of the user stream: a frame, and the record of that */
 #define PEERDMA_PREPARE_RECEIVE		(1 << 1)
+/* A copy may begin before the one ahead of it has ended, if both have this flag */
+#define PEERDMA_PREPARE_OVERLAP		(1 << 2)
 
 /**
  * struct peerdma_prepare - PEERDMA_IOC_PREPARE: a job that a GPU starts, by the number of its slot
@@ -807,6 +811,10 @@ struct peerdma_resume_queue {
  * The record has a place of its own. If both are in devices, they are in the same one.
  * Frames of the channel have records while it has such jobs. When the first one comes, what is in
  * the user stream is discarded: the first frame is a whole one, and has number 0.
+ *
+ * PEERDMA_PREPARE_OVERLAP is for PEERDMA_OP_COPY. The caller says that no job of the queue with this
+ * flag reads what another one with it writes: that may be read before it is written. A job without
+ * it begins when all ahead have ended, and the next one when it has.
  *
  * The slot is taken from the queue when some of its memory is unpinned, or its card RAM becomes
  * another open file's own: from then on its tickets end with status SLOT. Its done word is 1 then.

@@ -110,6 +110,8 @@ void peerdma_board_uapi_info(struct peerdma_file *file, struct peerdma_info *inf
 		info->features |= PEERDMA_FEATURE_STREAMS;
 	if (board->version)
 		info->features |= PEERDMA_FEATURE_CLOCK;
+	if (board->hw_queue_count)
+		info->features |= PEERDMA_FEATURE_OVERLAP;
 	if (board->capabilities & PEERDMA_CAPABILITY_RECEIVE)
 		info->features |= PEERDMA_FEATURE_RECEIVE;
 	if (peerdma_copies_streamed(board))

@@ -12,6 +12,8 @@
 /* What one start may move: jobs of others for the same channel wait so long. */
 #define MOST_BYTES		SZ_16M
 #define RECORD			sizeof(struct peerdma_frame_record)
+#define KNOWN_FLAGS		(PEERDMA_PREPARE_DONE | PEERDMA_PREPARE_RECEIVE | \
+				 PEERDMA_PREPARE_OVERLAP)
 
 /**
  * struct prepare_memory - what a job is for, with references
@@ -48,7 +50,7 @@ static int prepare_check_packet(struct peerdma_file *file, const struct peerdma_
 
 static int prepare_check(struct peerdma_file *file, const struct peerdma_prepare *request)
 {
-	if (request->flags & ~(PEERDMA_PREPARE_DONE | PEERDMA_PREPARE_RECEIVE) || request->reserved)
+	if (request->flags & ~KNOWN_FLAGS || request->reserved)
 		return peerdma_fail(file, -EINVAL, "unknown flags %#x, or a reserved member %u",
 				    request->flags, request->reserved);
 	if (request->done && !(request->flags & PEERDMA_PREPARE_DONE))
@@ -58,6 +60,10 @@ static int prepare_check(struct peerdma_file *file, const struct peerdma_prepare
 	if (request->op > PEERDMA_OP_COPY)
 		return peerdma_fail(file, -EINVAL,
 				    "a launch queue copies to the card, from it, or memory to memory: operation %u is none of these",
+				    request->op);
+	if (request->flags & PEERDMA_PREPARE_OVERLAP && request->op != PEERDMA_OP_COPY)
+		return peerdma_fail(file, -EINVAL,
+				    "the flag that jobs may overlap is for copies: operation %u is none",
 				    request->op);
 	if (!request->length || request->length > MOST_BYTES)
 		return peerdma_fail(file, -EINVAL,
@@ -174,10 +180,14 @@ static int prepare_set_control(struct peerdma_job *job, const struct peerdma_pre
 		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_C2H;
 	if (request->op == PEERDMA_OP_COPY)
 		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_PAIR;
-	/* Not for packets, nor card RAM, where reads of an earlier job may come last. */
+	/*
+	 * Not for packets, nor card RAM, where reads of an earlier job may come last. Nor for copies
+	 * that may read what an earlier one writes.
+	 */
 	if (job->slot.record)
 		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_RECEIVE;
-	else if (request->op == PEERDMA_OP_C2H || job->path == PATH_SEND)
+	else if (request->op == PEERDMA_OP_C2H || job->path == PATH_SEND ||
+		 request->flags & PEERDMA_PREPARE_OVERLAP)
 		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_OVERLAP;
 	error = prepare_set_flush(job);
 	if (error || !(request->flags & PEERDMA_PREPARE_DONE))

@@ -157,6 +157,7 @@ class Feature(enum.IntFlag):
     STREAMS = 1 << 5
     CLOCK = 1 << 6
     RECEIVE = 1 << 7
+    OVERLAP = 1 << 8
 
 
 class Info(_Sized):
@@ -562,6 +563,7 @@ class PrepareFlag(enum.IntFlag):
 
     DONE = 1 << 0
     RECEIVE = 1 << 1
+    OVERLAP = 1 << 2
 
 
 class Prepare(_Sized):

@@ -360,6 +360,8 @@ class Thread:
         if prepare.op != uapi.Op.H2C:
             prepare.dst_handle = self._handle() % (1 << 32)
         prepare.flags, prepare.done = 1, self.random.choice([256, 256, 258, 8192])
+        if prepare.op == uapi.Op.COPY:
+            prepare.flags |= self.random.choice([0, uapi.PrepareFlag.OVERLAP])
         for _ in range(self.random.randrange(4)):
             self._count("PREPARE", _libc.ioctl(fd, Ioctl.PREPARE, ctypes.addressof(prepare)))
         if self.random.random() < 0.8:  # or others find none

@@ -12,7 +12,7 @@ import pytest
 
 from peerdma import uapi
 from peerdma.regs import LAUNCH_SLOTS, LaunchEnd, LaunchStatus
-from peerdma.uapi import Access, BoardState, Context, Ioctl, Op, QueueWord, Reason
+from peerdma.uapi import Access, BoardState, Context, Ioctl, Op, PrepareFlag, QueueWord, Reason
 from tests.system.launching import CONVERTER, RECORDS, SHADOW, WITH_QUEUES, WORD, Queue, polled
 from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
@@ -80,6 +80,37 @@ def test_copies_of_scattered_memory():
         source[:] = os.urandom(len(source))
         assert queue.run(part) == [OK]
         assert destination[1:10002] == source[3:10004]
+
+
+@pytest.mark.parametrize("says", [False, True])
+def test_only_copies_that_say_so_overlap(says: bool):
+    """A copy of what the one ahead of it writes takes old bytes then, as it reads first."""
+    length, old = 256, 0
+    with Node() as node:
+        assert node.info().features & uapi.Feature.OVERLAP
+        queue, memory = Queue(node), Buffer(3 * PAGE, b"")
+        handle = node.pages(memory)
+        slots = [
+            queue.prepare(
+                Op.COPY,
+                length,
+                src_handle=handle,
+                src_offset=place * PAGE,
+                dst_handle=handle,
+                dst_offset=(place + 1) * PAGE,
+                flags=PrepareFlag.OVERLAP * says,
+            )
+            for place in range(2)
+        ]
+        for _ in range(10):
+            first, second = os.urandom(length), os.urandom(length)
+            memory[:length], memory[PAGE : PAGE + length] = first, second
+            assert queue.run(*slots) == [OK, OK]
+            assert memory[PAGE : PAGE + length] == first
+            copied = memory[2 * PAGE : 2 * PAGE + length]
+            assert copied in (first, second)
+            old += copied == second
+        assert bool(old) == says
 
 
 def test_a_slot_can_be_started_at_once():
@@ -348,7 +379,8 @@ def test_slots_that_are_refused():
         queue = Queue(node)
         handle = node.pages(memory)
         for number, words, members in (
-            (errno.EINVAL, "unknown flags 0x4", {"flags": 4}),
+            (errno.EINVAL, "unknown flags 0x8", {"flags": 8}),
+            (errno.EINVAL, "overlap is for copies: operation 0", {"flags": PrepareFlag.OVERLAP}),
             (errno.EINVAL, "a done word at byte 64, but no flag", {"done": 64}),
             (errno.EINVAL, "operation 3 is none of these", {"op": Op.PROCESS}),
             (errno.EINVAL, "1 to 16777216 bytes, not 0", {"length": 0}),

@@ -130,6 +130,22 @@ def test_copies_beside_the_librarys_own():
     assert pinned() == 0
 
 
+def test_a_copy_of_what_another_one_writes_is_of_the_new_bytes():
+    """A chain of small copies in one go, beside others, which the driver is told may overlap."""
+    with peerdma.open(NODE) as board:
+        pairs, chain = Pairs(board), [np.zeros(256, np.uint8) for _ in range(8)]
+        plans = [*map(board.prepare, chain, chain[1:]), *pairs.plans]
+        with board.queue(plans) as queue:
+            for _ in range(4):
+                for array in chain:
+                    array[:] = np.frombuffer(os.urandom(256), np.uint8)
+                for index in (0, 1, 7, 2, 8, 9, 3, 4, 10, 5, 11, 6):
+                    ticket = queue.submit(index)
+                queue.wait(ticket)
+                assert all((array == chain[0]).all() for array in chain)
+                assert pairs.right()
+
+
 def test_the_librarys_thread_makes_no_system_call_while_tickets_are_done():
     """It sleeps until the queue ends."""
     with peerdma.open(NODE) as board:

@@ -130,6 +130,8 @@ class LaunchPlan(NamedTuple):
     #: a descriptor of its own, also where it comes right behind the destination. Such plans are
     #: opened only if `BoardInfo.receives`.
     record: Piece | None = None
+    #: of a copy: it reads nothing that another copy of the queue writes, and the other way round
+    independent: bool = False
 
 
 class Moved(NamedTuple):

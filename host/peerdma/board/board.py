@@ -339,6 +339,10 @@ class Board(OneProcess):
         ...     launch(kernel, queue.device)  # peerdma_submit(queue, 0, ...) of device.cuh
         ...     queue.wait(ticket)
 
+        A copy may begin before the one ahead of it has ended, unless one of the queue's copies
+        reads what another one writes. That is told by addresses: of memory that is mapped twice, by
+        two addresses, give a queue only one.
+
         Parameters
         ----------
         plans : sequence of Plan

@@ -36,7 +36,7 @@ from .job_runner import JobRunner
 from .pin import READ_WRITE, Pin, PinTable, Side, Span, read_only
 from .transfer import Paths, Transfer
 
-__all__ = ["USER_STREAM", "Plan", "Planner", "Streams", "pieces"]
+__all__ = ["USER_STREAM", "Plan", "Planner", "Streams", "independent", "pieces"]
 
 _NOTHING = Moved(0, None)
 
@@ -500,6 +500,24 @@ def _longest_path(spans: Sequence[Span]) -> DataPath | None:
     return max(paths, key=list(DataPath).index, default=None)
 
 
+def independent(plans: Sequence[Plan]) -> list[bool]:
+    """Of each plan, whether it is a copy that reads nothing that another of the copies writes.
+
+    Nor writes what another one reads. That is not known, and so not said, of memory that has no
+    address in this process: its bytes may have one besides.
+    """
+    copies = [plan for plan in plans if plan.sources and plan.destinations]
+    sources = [span for plan in copies for span in plan.sources]
+    destinations = [span for plan in copies for span in plan.destinations]
+    return [
+        plan in copies
+        and not any(span.address >> 64 for span in (*plan.sources, *plan.destinations))
+        and _shared(plan.sources, destinations) is None
+        and _shared(sources, plan.destinations) is None
+        for plan in plans
+    ]
+
+
 def _refuse_overlap(
     sources: Sequence[Span], destinations: Sequence[Span], sides: str = "source and destination"
 ) -> None:
@@ -510,6 +528,16 @@ def _refuse_overlap(
         here, there = source.pin.memory.address, target.pin.memory.address
         if here + source.stop <= there + target.start or there + target.stop <= here + source.start:
             return
+    address = _shared(sources, destinations)
+    if address is not None:
+        raise TransferError(
+            f"{sides} overlap at {address:#x}; nothing was transferred. Use separate memory",
+            address=address,
+        )
+
+
+def _shared(sources: Sequence[Span], destinations: Sequence[Span]) -> int | None:
+    """The address of the first byte that a source and a destination share; None if none do."""
     ranges = sorted(
         (span.address, span.address + span.nbytes, side)
         for side, spans in enumerate((sources, destinations))
@@ -521,8 +549,6 @@ def _refuse_overlap(
     reach = [0, 0]
     for start, stop, side in ranges:
         if start < reach[1 - side]:
-            raise TransferError(
-                f"{sides} overlap at {start:#x}; nothing was transferred. Use separate memory",
-                address=start,
-            )
+            return start
         reach[side] = max(reach[side], stop)
+    return None

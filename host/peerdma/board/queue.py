@@ -21,7 +21,7 @@ from .backend import Backend, LaunchPlan
 from .doorbell import Doorbell
 from .job_runner import JobRunner
 from .pin import Pin
-from .plan import Plan, pieces
+from .plan import Plan, independent, pieces
 from .queue_errors import failure, require_good, require_running
 from .queue_memory import DeviceQueue, QueueMemory, ahead
 
@@ -93,7 +93,8 @@ class Queue(OneProcess):
         self._submitting = OwnLock()
         written = [span.pin.memory for plan in plans for span in plan.written]
         self._flushes = {id(memory): memory.flush_writes for memory in written}
-        self._run = backend.queue([_launched(plan) for plan in plans], self._memory)
+        launched = list(map(_launched, plans, independent(plans)))
+        self._run = backend.queue(launched, self._memory)
         self._doorbell = Doorbell(self._run.page, device)
         self._thread = threading.Thread(target=self._attend, name="peerdma-queue", daemon=True)
         try:
@@ -434,7 +435,8 @@ class Queue(OneProcess):
         return mapped.device_address, mapped
 
 
-def _launched(plan: Plan) -> LaunchPlan:
-    """A plan as backends take it."""
+def _launched(plan: Plan, alone: bool) -> LaunchPlan:
+    """A plan as backends take it; `alone` is what `independent` says of it."""
     record = pieces([plan.record])[0] if plan.record else None
-    return LaunchPlan(pieces(plan.sources), pieces(plan.destinations), plan.card_address, record)
+    sides = pieces(plan.sources), pieces(plan.destinations)
+    return LaunchPlan(*sides, plan.card_address, record, alone)

@@ -265,7 +265,8 @@ class KernelBackend:
 
     def queue(self, plans: Sequence[LaunchPlan], memory: QueueMemory) -> Launching:
         """Opens a launch queue, if the driver has one, and slots for all plans."""
-        return LaunchRun(self._node, self._jobs, self.pin, self.unpin, plans, memory)
+        overlaps = Feature.OVERLAP in self._features
+        return LaunchRun(self._node, self._jobs, self.pin, self.unpin, plans, memory, overlaps)
 
     def read_clock(self) -> Bracket | None:
         """Has the driver read the cycle counter; None if the board or this driver cannot."""

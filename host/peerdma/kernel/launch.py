@@ -52,6 +52,8 @@ class LaunchRun:
         Those of the backend.
     plans : sequence of LaunchPlan
     memory : QueueMemory
+    overlaps : bool
+        Whether the driver knows of copies that may overlap.
     """
 
     slots: list[int]
@@ -67,11 +69,12 @@ class LaunchRun:
         unpin: Callable[[Pinned], None],
         plans: Sequence[LaunchPlan],
         memory: QueueMemory,
+        overlaps: bool,
     ):
         self._node = node
         self._jobs = jobs
         self._memory = memory
-        requests = [_request(plan) for plan in plans]
+        requests = [_request(plan, overlaps) for plan in plans]
         with contextlib.ExitStack() as undo:
             pinned = pin(memory.pages, Access.READ | Access.WRITE)
             undo.callback(unpin, pinned)
@@ -198,7 +201,7 @@ class LaunchRun:
                 raise
 
 
-def _request(plan: LaunchPlan) -> Prepare:
+def _request(plan: LaunchPlan, overlaps: bool) -> Prepare:
     """The request for a plan, but for its queue; UnsupportedError if it is in several pieces."""
     sides = plan.source, plan.destination
     here, there = ([each for each in side if each.start < each.stop] for side in sides)
@@ -216,6 +219,8 @@ def _request(plan: LaunchPlan) -> Prepare:
     for piece in here:
         request.src_handle, request.src_offset = piece.handle.number, piece.start
         request.length = piece.stop - piece.start
+    if overlaps and plan.independent:
+        request.flags = PrepareFlag.OVERLAP
     if plan.record:
         request.flags = PrepareFlag.RECEIVE
         request.record_handle = plan.record.handle.number

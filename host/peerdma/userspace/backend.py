@@ -48,7 +48,7 @@ def _launch_job(plan: LaunchPlan) -> LaunchJob:
     sides = (Direction.H2C, plan.source), (Direction.C2H, plan.destination)
     legs = [Leg(direction, _scatter(pieces), card) for direction, pieces in sides if pieces]
     if plan.record is None:
-        return LaunchJob(plan.destination, legs)
+        return LaunchJob(plan.destination, legs, independent=plan.independent)
     return LaunchJob([*plan.destination, plan.record], legs, _scatter([plan.record]))
 
 

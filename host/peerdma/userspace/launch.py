@@ -74,6 +74,8 @@ class LaunchJob(NamedTuple):
     legs: Sequence[Leg]
     #: of a job that takes the next frame: where the record goes, 32 bytes
     record: ScatterList | None = None
+    #: see `peerdma.board.backend.LaunchPlan`
+    independent: bool = False
 
     @property
     def copies(self) -> bool:
@@ -100,11 +102,11 @@ class LaunchJob(NamedTuple):
         """Whether its run may be under way with others': its bytes arrive in their order.
 
         Not those for card RAM, where reads of an earlier run may come last. Nor those of frames,
-        which the board takes one after the other.
+        which the board takes one after the other. Nor of copies that read what others write.
         """
         if self.record is not None:
             return False
-        return self.waits or self.legs[0].direction is Direction.C2H
+        return self.independent or self.waits or self.legs[0].direction is Direction.C2H
 
 
 def _put(block: Block, name: str, **fields: int) -> int:

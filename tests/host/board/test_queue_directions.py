@@ -46,7 +46,7 @@ def test_to_card_ram_and_back(board, monkeypatch, memory, read_back):
         write, read = board.prepare_write(here, 77), board.prepare_read(there, 77)
         plans = [write, board.prepare(here, copied), read]
         found = controls(board, monkeypatch, plans, *KINDS)
-        assert found == [(0, 0, 0, 0), (0, 1, read_back, 0), (1, 0, read_back, 1)]
+        assert found == [(0, 0, 0, 0), (0, 1, read_back, 1), (1, 0, read_back, 1)]
         with board.queue(plans, depth=8) as queue:
             for seed in range(4):
                 here.fill(seed)

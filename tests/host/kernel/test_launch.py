@@ -13,7 +13,7 @@ import pytest
 import peerdma
 from peerdma.kernel.node import KernelNode
 from peerdma.regs import LAUNCH_QUEUE, LaunchEnd, LaunchStatus
-from peerdma.uapi import Access, Ioctl, Op, PrepareFlag, QueueWord, Reason
+from peerdma.uapi import Access, Feature, Ioctl, Op, PrepareFlag, QueueWord, Reason
 from tests.host.cuda.fake_cuda import Result, is_present
 from tests.host.kernel.fake_launches import FIRST, GENERATION
 
@@ -79,6 +79,23 @@ def test_the_driver_chooses_the_ticket_and_the_slots(driver, node_board, pins):
     assert names(driver) == expected
     queue.close()
     assert names(driver) == expected and not node_board._backend._jobs.listeners
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_copies_overlap_where_the_driver_knows_of_it(driver, known):
+    """Those that read nothing that another one writes, and write nothing that one reads."""
+    driver.info.features |= Feature.OVERLAP * known
+    with peerdma.open(driver.path) as board, board.pin(np.zeros(400, "u1")) as pin:
+        plans = [
+            board.prepare(pin[:100], pin[100:200]),
+            board.prepare(pin[150:250], pin[300:400]),
+            board.prepare(pin[:50], pin[250:300]),
+            board.prepare_read(pin[:50], 0),
+        ]
+        with board.queue(plans):
+            jobs = [driver.queue.jobs[slot] for slot in (4, 6, 8, 10)]
+            found = [PrepareFlag.OVERLAP in PrepareFlag(job.flags) for job in jobs]
+            assert found == [False, False, known, False]
 
 
 def test_what_cannot_be_a_queue(driver, node_board, pins):
