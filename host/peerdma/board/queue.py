@@ -246,7 +246,7 @@ class Queue(OneProcess):
         Raises
         ------
         TransferError
-            If it failed, or, as an earlier one had failed, was not started.
+            If it failed, or, as an earlier one had failed, was not started or was aborted.
         Timeout
             If it is not done within `timeout` seconds; it goes on.
         """

@@ -56,15 +56,16 @@ def failure(memory: QueueMemory, ticket: int, found: int, status: int) -> Transf
     if status == LaunchStatus.FLUSHED and memory.ended and not memory.first_error:
         # By the kernel driver, at the end
         return Cancelled(f"{name} was not started: the queue has ended: {memory.why()}")
-    if status == LaunchStatus.FLUSHED:
+    undefined = "was aborted, and the content of its destination is undefined"
+    # When a queue ends, that may be the first failure of a ticket, or there may be none.
+    ends = memory.ended and memory.first_error in (0, LaunchStatus.ABORTED)
+    if status == LaunchStatus.ABORTED and ends:
+        return Cancelled(f"{name} {undefined}: the queue has ended: {memory.why()}")
+    if status in (LaunchStatus.FLUSHED, LaunchStatus.ABORTED):
+        what = "was not started" if status == LaunchStatus.FLUSHED else undefined
         return TransferError(
-            f"{name} was not started, as an earlier one failed with "
+            f"{name} {what}, as an earlier one failed with "
             f"{_status_name(memory.first_error)}. queue.resume() starts tickets again"
-        )
-    if status == LaunchStatus.ABORTED:
-        return Cancelled(
-            f"{name} was aborted, and the content of its destination is undefined: the queue "
-            f"has ended: {memory.why()}"
         )
     if status == LaunchStatus.SLOT:
         return TransferError(

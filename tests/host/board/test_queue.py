@@ -242,12 +242,18 @@ def test_a_plan_whose_pin_is_closed_fails_and_errors_drain(board, gpu, copies):
             assert copies.right(0)
 
 
-def test_a_failed_copy_flushes_what_comes_after_it_until_resume(board, gpu, copies):
-    """Memory goes away behind the library's back, and comes back."""
-    source = gpu.surface(4096)
-    plan = board.prepare(source, gpu.surface(4096))
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_failed_copy_flushes_what_comes_after_it_until_resume(board, gpu, copies, alone):
+    """Memory goes away behind the library's back, and comes back.
+
+    What may be under way with the copy that fails is aborted where it is.
+    """
+    source, there = gpu.surface(4096), gpu.surface(4096)
+    plan = board.prepare(source, there)
+    back = [board.prepare(there, gpu.surface(4096))] if alone else []
+    words = "was not started" if alone else "(was not started|is undefined)"
     platform = board._backend._platform
-    with board.queue([plan, *copies.plans]) as queue:
+    with board.queue([plan, *copies.plans, *back]) as queue:
         with board._lock:
             (windows,) = [
                 mapped.windows
@@ -261,7 +267,7 @@ def test_a_failed_copy_flushes_what_comes_after_it_until_resume(board, gpu, copi
             queue.wait(tickets[1])
         assert failed.value.kind == ErrorKind.UNSUPPORTED_REQUEST
         for ticket in tickets[2:]:
-            with pytest.raises(peerdma.TransferError, match="was not started, as an earlier one"):
+            with pytest.raises(peerdma.TransferError, match=f"{words}, as an earlier one"):
                 queue.wait(ticket)
         assert queue.stats().first_error == ErrorKind.UNSUPPORTED_REQUEST
         with pytest.raises(peerdma.TransferError, match="not started"):

@@ -182,14 +182,23 @@ def test_an_end_whose_event_nobody_has_read(driver, node_board, pins, call):
     assert names(driver) == ["UNPIN_CUDA"]
 
 
-def test_an_error_is_kept_until_resume(driver, node_board, pins):
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (LaunchStatus.FLUSHED, "was not started, as an earlier one failed with slot"),
+        # It was under way with that one.
+        (LaunchStatus.ABORTED, "is undefined, as an earlier one failed with slot"),
+    ],
+)
+def test_an_error_is_kept_until_resume(driver, node_board, pins, status, words):
     with node_board.queue([node_board.prepare(*pins)], depth=8) as queue:
         ticket = queue.submit(0)
         driver.queue.state = QueueWord.STATUS.put(LaunchStatus.SLOT)
         assert queue.stats().first_error == LaunchStatus.SLOT
-        queue._memory._records[ticket % 8] = ticket | LaunchStatus.FLUSHED << 32
-        with pytest.raises(peerdma.TransferError, match="an earlier one failed with slot"):
+        queue._memory._records[ticket % 8] = ticket | status << 32
+        with pytest.raises(peerdma.TransferError, match=words) as raised:
             queue.wait(ticket)
+        assert raised.type is peerdma.TransferError
         queue.resume()
         assert queue.stats().first_error == 0
 
