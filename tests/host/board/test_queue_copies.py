@@ -75,17 +75,19 @@ def test_plans_of_several_pieces_and_the_same_one_twice(board, monkeypatch):
 
 def test_memory_without_an_address_of_its_own_never_overlaps(board, monkeypatch):
     """Its bytes may have an address besides, by which another plan has them."""
-    fd = os.memfd_create("another driver's")
-    os.ftruncate(fd, 4096)
-    with peerdma.DmaBuf(fd) as shared, peerdma.DmaBuf(fd, offset=2048) as half:
+    files = [os.memfd_create("another driver's") for _ in range(2)]
+    for fd in files:
+        os.ftruncate(fd, 4096)
+    with peerdma.DmaBuf(files[0]) as source, peerdma.DmaBuf(files[1]) as destination:
         plans = [
-            board.prepare(np.zeros(4096, "u1"), shared),
-            board.prepare(half, np.zeros(2048, "u1")),
+            board.prepare(np.zeros(4096, "u1"), destination),
+            board.prepare(source, np.zeros(4096, "u1")),
             board.prepare(np.zeros(64, "u1"), np.zeros(64, "u1")),
         ]
         assert controls(board, monkeypatch, plans, "overlap") == [(0,), (0,), (1,)]
         del plans
-    os.close(fd)
+    for fd in files:
+        os.close(fd)
 
 
 def filled(count: int, size: int, seed: int) -> list[np.ndarray]:
