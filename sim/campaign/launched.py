@@ -18,6 +18,7 @@ from peerdma.regs import LaunchEnd, LaunchStatus
 from sim.benches.launch_queue import LaunchQueue
 from sim.benches.tb import TIMEOUT_US
 
+from .copies import CopyWatch
 from .coverage import band
 from .drain import Drain
 from .faults import READS, arrival, lose
@@ -52,6 +53,7 @@ _MAY_ABORT = {
     **{kind: {LaunchStatus.ABORTED} for kind in EMPTYING},
 }
 _TICKETS = next(group.points["tickets"] for group in GROUPS if group.name == "ticket")
+_AT_ONCE = next(group.points["at once"] for group in GROUPS if group.name == "copies")
 
 
 async def invalidate(rig: Rig, slots: Iterable[int]) -> None:
@@ -74,7 +76,10 @@ class _Queue:
         episode: Episode,
         slots: list[LaunchSlot],
         packets: dict[int, Packets],
+        stale: set[int],
     ):
+        #: pairs with what the next copy is to drop
+        self._stale = stale
         self._rig, self._plan, self._episode, self._slots = rig, plan, episode, slots
         #: of the pairs whose channels its slots have
         self._packets = {
@@ -135,6 +140,10 @@ class _Queue:
         )
         self._statuses[ticket] = status
         slot.recorded += 1
+        if slot.plan.kind == "copy" and status == slot.good and slot.plan.number in self._stale:
+            # It has flushed the pair, and has left nothing itself.
+            self._stale.remove(slot.plan.number)
+            self._rig.pairs[slot.plan.number].empty()
         if self._drain:
             self._drained(slot, status)
             return
@@ -270,7 +279,7 @@ class _Queue:
             await queue.state()
         first = 0 if again else self._records.index("failed") + 1
         for record in self._records[first:]:
-            rig.seen.sample("behind", place=fault.place, record=record)
+            rig.seen.sample("behind", place=fault.place, record=record, of=victim.plan.kind)
         self._flushed = fault.late and not again and batch is not self._plan.batches[-1]
         if not self._flushed:
             await self._resume()
@@ -360,6 +369,7 @@ class _Queue:
         rig, queue = self._rig, self._queue
         tickets = self._begin(batch)
         slots, counts = [slot for _, slot in tickets], self._batch
+        watch = CopyWatch(slots)
         await self._submit(batch, slots)
         left = Counter(slots)
         for ticket, slot in tickets:
@@ -382,6 +392,11 @@ class _Queue:
         self._batch = Counter()
         for ticket, slot in tickets:
             self._sample(batch, slot, self._beside.pop(ticket))
+        with_bit = {slot.plan.overlap for slot in slots if slot.plan.kind == "copy"}
+        if with_bit:
+            overlap = "some" if len(with_bit) == 2 else "all" if True in with_bit else "none"
+            at_once = band(watch.at_once, _AT_ONCE)
+            rig.seen.sample("copies", **{"at once": at_once, "overlap": overlap})
 
     async def _submit(self, batch: Batch, slots: list[LaunchSlot]) -> list[int]:
         """Write entries, and tell the board."""
@@ -496,6 +511,7 @@ class Launched:
         self._packets = {plan.number: Packets(rig, plan) for plan in episode.sources}
         self.pairs = {slot.number for plan in plans for slot in plan.slots if slot.kind == "copy"}
         self.pairs |= set(self._packets)
+        self._episode, self._stale = episode, {number for number, _ in episode.stale}
         # A copy needs an even slot and the next one, as does a packet.
         places = iter(rig.rng.sample(range(0, regs.LAUNCH_SLOTS, 2), regs.LAUNCH_SLOTS // 2))
         self._queues = [
@@ -505,6 +521,7 @@ class Launched:
                 episode,
                 [self._slot(slot, next(places)) for slot in plan.slots],
                 self._packets,
+                self._stale,
             )
             for plan in plans
         ]
@@ -526,9 +543,22 @@ class Launched:
             await packets.begin()
         for queue in self._queues:
             await queue.prepare()
+        for number, size in self._episode.stale:
+            await self._leave(number, size)
         self._ignored = await self._rig.read(regs.LAUNCH_QUEUE, "ignored")
         if self._fails:
             await self._rig.write(regs.EXTENSION, "error_clear", 0)
+
+    async def _leave(self, number: int, size: int) -> None:
+        """Software sends something into a pair that a launched copy has to drop."""
+        rig = self._rig
+        piece = Piece(size, "high", rig.rng.randrange(4096), None)
+        run = Run((piece,), (1,), False, False, "status", "off", False, 0)
+        job = Job(rig, rig.channels[number], run, self._episode)
+        job.prepare()
+        await job.begin()
+        await job.wait()
+        await job.expect_good("")
 
     def start(self) -> None:
         """Begin to submit tickets, and to check what each of them does."""
@@ -568,6 +598,9 @@ class Launched:
             if self._ended_by == "bus master off":
                 # A run may have ended so, without a record.
                 packets.pair.unknown = True
+        for number in self._stale:
+            # No copy has come to its good end.
+            self._rig.pairs[number].unknown = True
 
     async def audit(self) -> None:
         """Read what is in card RAM now."""

@@ -32,6 +32,8 @@ __all__ = ["PAIR_BYTES", "QUEUE_BYTES", "RAM_BYTES", "Drawer", "Launches", "ram_
 QUEUE_BYTES, PAIR_BYTES = 6144, 4096
 #: All of that, at the end of card RAM, for as many queues and pairs as a core may have.
 RAM_BYTES = regs.LAUNCH_QUEUES * QUEUE_BYTES + 2 * PAIR_BYTES
+#: Bytes that software leaves for launched copies to drop, at most: fewer than a ring holds.
+_STALE = 900
 #: Jobs into card RAM that may overlap have places of their own.
 _PLACES = 3
 _ENTRIES = (8, 8, 16, 64, 256)
@@ -110,7 +112,7 @@ class Launches:
             engines += mine
         episode = replace(episode, engines=tuple(engines), copying=tuple(copying))
         queues = self._cut_some(episode, self._queues(pairs), 0.25, (30_000,))
-        return replace(episode, queues=tuple(queues))
+        return self._with_stale(replace(episode, queues=tuple(queues)))
 
     def within(self, episode: Episode) -> Episode:
         """The same for an episode in which something of software's goes wrong, or all ends.
@@ -129,7 +131,7 @@ class Launches:
             sources = self._sources([number for number in pairs if number not in broken])
             queues = tuple(self._queues([], sources))
             return replace(episode, queues=queues, sources=tuple(sources))
-        return replace(episode, queues=tuple(self._queues(pairs)))
+        return self._with_stale(replace(episode, queues=tuple(self._queues(pairs))))
 
     # Software -------------------------------------------------------------------------------
 
@@ -161,6 +163,17 @@ class Launches:
         blocks = self._drawer.blocks(len(pieces), run.pushed)
         delay_ns = rng.choice((0, 0, 0, run.delay_ns))
         return replace(run, pieces=pieces, blocks=blocks, delay_ns=delay_ns)
+
+    def _with_stale(self, episode: Episode) -> Episode:
+        """Have software leave something in pairs that launched copies flush, if nobody takes it."""
+        slots = [slot for queue in episode.queues for slot in queue.slots]
+        pairs = {slot.number for slot in slots if slot.kind == "copy"} - episode.streams
+        stale = tuple(
+            (number, self._faults.randint(1, _STALE))
+            for number in sorted(pairs)
+            if self._faults.random() < 0.5
+        )
+        return replace(episode, stale=stale)
 
     # Queues ---------------------------------------------------------------------------------
 

@@ -343,6 +343,9 @@ class Episode:
     #: the other engines take what their pairs have at any time
     copying: tuple[Copying, ...] = ()
     sources: tuple[Source, ...] = ()
+    #: what software sends into pairs before that, for nobody: launched copies drop it. Number of a
+    #: pair that it does not stream through otherwise, and bytes
+    stale: tuple[tuple[int, int], ...] = ()
 
     @property
     def streams(self) -> set[int]:

@@ -127,12 +127,10 @@ class _Session:
             if not task.done():
                 await task
         await self._close(episode)
-        used = {source.number for source in episode.sources}
-        if any(queue.fault for queue in episode.queues):
-            used |= launched.pairs
+        used = {source.number for source in episode.sources} | launched.pairs
         if episode.disturbance or victim:
             await self._audit(episode)
-            used |= {engine.number for engine in episode.engines} | launched.pairs
+            used |= {engine.number for engine in episode.engines}
         for number in sorted(used):
             await self._copy(episode, number)
         await launched.audit()

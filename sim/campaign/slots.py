@@ -62,6 +62,8 @@ class LaunchSlot:
         self._word = rig.memory(
             "gpu" if slot.done == "gpu" else "low", 4, 4 * rig.rng.randrange(900)
         )
+        #: is called when data of a copy is written
+        self.wrote: Callable[[], None] = lambda: None
         #: of the tickets of a batch, what each may have written: by part, arrays of which each byte
         #: is one
         self.outcomes: list[list[list[np.ndarray]]] = []
@@ -75,7 +77,7 @@ class LaunchSlot:
     @property
     def overlaps(self) -> bool:
         """Its runs may be under way beside others."""
-        return self.plan.overlap and self.plan.kind in ("h2c", "c2h")
+        return self.plan.overlap and self.plan.kind != "packet"
 
     @property
     def listed(self) -> str:
@@ -182,6 +184,7 @@ class LaunchSlot:
         self.count = self.words = count
         self.recorded = self.flushed = self.done = self._read = 0
         self.outcomes = []
+        self.wrote = lambda: None
         for part in (*self.reads, *self.writes):
             part.buffer.data = part.before = rig.rng.randbytes(part.piece.size)
         for write, parts in ((False, self.reads), (True, self.writes)):
@@ -189,6 +192,8 @@ class LaunchSlot:
                 buffer, size = part.buffer, part.piece.size
                 part.span = rig.scope.allow(buffer.name, buffer.address, size, write=write)
                 part.span.left = part.moves * count
+                if write and self.plan.kind == "copy":
+                    part.span.heard = lambda _: self.wrote()
                 spans.append(part.span)
         if self.plan.done != "off":
             self._word.data = _NOT_DONE
@@ -210,6 +215,17 @@ class LaunchSlot:
         if last.span.left < last.moves * (self.count - self.recorded + 1):
             return True
         return False if self.descriptors and self._read < self.recorded else None
+
+    def begun(self, number: int) -> bool:
+        """Whether data was asked for of the ticket of this slot, a copy, that has this number in
+        the batch, from 0 on."""
+        moved = sum(part.moves * self.count - part.span.left for part in self.reads)
+        return moved > number * sum(part.moves for part in self.reads)
+
+    def written(self, number: int) -> bool:
+        """Whether all bytes of that ticket are."""
+        moved = sum(part.moves * self.count - part.span.left for part in self.writes)
+        return moved >= (number + 1) * sum(part.moves for part in self.writes)
 
     def _flush_read(self, tlp: Tlp) -> None:
         self.flushed += 1

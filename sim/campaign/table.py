@@ -303,20 +303,35 @@ GROUPS = (
             ),
         ),
     ),
-    # One for each ticket behind one that failed.
+    # One for each ticket behind one that failed, of the latter's kind.
     Group(
         "behind",
         {
             "place": ("list", "data", "flush", "slot"),
             "record": ("good", "failed", "aborted", "flushed"),
+            "of": KINDS,
         },
-        (("place", "record"),),
+        (("place", "record"), ("record", "of")),
         (
             Exclusion(
                 "none is started behind a run that fails",
                 {"place": ("list", "data", "slot"), "record": ("good", "failed")},
             ),
             Exclusion("no run has failed", {"place": ("flush", "slot"), "record": ("aborted",)}),
+            Exclusion("packets do not overlap", {"record": ("aborted",), "of": ("packet",)}),
+        ),
+    ),
+    # One for each batch with copies that ended well: how many of them were under way at once, and
+    # how many have the bit.
+    Group(
+        "copies",
+        {"at once": ("1", "2", "3+"), "overlap": ("none", "some", "all")},
+        (("at once", "overlap"),),
+        (
+            Exclusion(
+                "only such with the bit are under way at once",
+                {"at once": ("2", "3+"), "overlap": ("none",)},
+            ),
         ),
     ),
     # One for each batch in which a read for the queue was to fail: it has ended, or had all entries
