@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from peerdma.regs import LaunchStatus
+from peerdma.regs import ErrorKind, LaunchStatus
 
 from .faults import READS
 from .plan import TicketFault
@@ -32,7 +32,8 @@ class Drain:
 
     def __init__(self, fault: TicketFault, victim: LaunchSlot):
         self._fault, self._victim = fault, victim
-        self.status = LaunchStatus.SLOT if fault.place == "slot" else READS[fault.kind][1]
+        statuses = {"slot": LaunchStatus.SLOT, "head": ErrorKind.MAGIC}
+        self.status = statuses.get(fault.place) or READS[fault.kind][1]
         self.moves: list[tuple[LaunchSlot, str]] = []
         self._failed = False
         #: so many more tickets may have been started, or aborted
@@ -64,9 +65,11 @@ class Drain:
         if fails and not self._failed:
             self._failed = True
             self._more = _RUNS if place == "flush" else 0
-            self._aborts = _RUNS - 1 if place in ("data", "list") else 0
+            self._aborts = _RUNS - 1 if place in ("data", "list", "head") else 0
+        # The other half of a copy may be right.
         moved = not fails or place == "flush"
-        self.moves.append((slot, "all" if moved else "none" if place == "slot" else "some"))
+        unread = place == "slot" or (place == "head" and len(slot.channels) == 1)
+        self.moves.append((slot, "all" if moved else "none" if unread else "some"))
         return "failed" if fails else "good"
 
     def _overlaps(self, slot: LaunchSlot) -> bool:

@@ -274,7 +274,7 @@ class _Queue:
             slot.expect_drained(each)
         self._batch = Counter()
         self._under_way.clear()
-        if not again and fault.place == "slot":
+        if not again and fault.place in ("slot", "head"):
             await victim.restore()
             await queue.state()
         first = 0 if again else self._records.index("failed") + 1

@@ -24,7 +24,7 @@ from .plan import (
     Source,
     TicketFault,
 )
-from .table import SLOT_FAULTS, TICKET_FAULTS
+from .table import HEAD_FAULTS, SLOT_FAULTS, TICKET_FAULTS
 
 __all__ = ["PAIR_BYTES", "QUEUE_BYTES", "RAM_BYTES", "Drawer", "Launches", "ram_of"]
 
@@ -138,7 +138,9 @@ class Launches:
     def _steps(self, number: int) -> tuple[tuple[str, ...], list[Engine]]:
         """What software does on a pair, step by step."""
         rng, drawer, area = self._rng, self._drawer, _ram_of_pair(number)
-        steps = rng.choices(("copy", "h2c", "c2h"), (4, 1, 2), k=rng.randint(0, 8))
+        # Where it copies nothing, tickets may fail.
+        copies = 4 * (self._faults.random() < 0.6)
+        steps = rng.choices(("copy", "h2c", "c2h"), (copies, 1, 2), k=rng.randint(0, 8))
         runs: dict[bool, list[Run]] = {False: [], True: []}
         for step in steps:
             if step != "copy":
@@ -229,6 +231,8 @@ class Launches:
         slot = queue.slots[index]
         places = ["slot", "ring"] + ["shadow"] * queue.polls + ["flush"] * 2 * slot.flush
         ends = slot.number not in kept
+        if ends and slot.kind != "packet":
+            places += ["head"] * 2
         if ends and slot.kind != "packet" and max(len(slot.pieces), len(slot.out)) > 1:
             places += ["list"] * 4
         if ends and slot.kind in ("h2c", "copy") and any(piece.size for piece in slot.pieces):
@@ -236,7 +240,8 @@ class Launches:
         place = rng.choice(places)
         if place == "ring":
             index = rng.randrange(len(queue.batches[batch].slots))
-        kind = rng.choice(SLOT_FAULTS if place == "slot" else TICKET_FAULTS)
+        kinds = {"slot": SLOT_FAULTS, "head": HEAD_FAULTS}
+        kind = rng.choice(kinds.get(place, TICKET_FAULTS))
         return TicketFault(kind, place, batch, index, rng.random() < 0.5)
 
     def _queues(self, pairs: Sequence[int], sources: Sequence[Source] = ()) -> list[Queue]:
@@ -249,6 +254,11 @@ class Launches:
         slots = tuple(
             self._slot(number, pairs, sources, place) for place in range(rng.randint(1, 6))
         )
+        copies = [slot.number for slot in slots if slot.kind == "copy"]
+        if copies and self._faults.random() < 0.4:
+            # Whichever comes behind whichever, they overlap.
+            alike = {"number": copies[0], "overlap": True}
+            slots = tuple(replace(slot, **alike) if slot.kind == "copy" else slot for slot in slots)
         entries = rng.choice(_ENTRIES)
         wrap = rng.choice((1 << 16, 1 << 32, rng.randrange(1, 1 << 32)))
         return Queue(

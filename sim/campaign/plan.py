@@ -271,12 +271,13 @@ class Batch:
 class TicketFault:
     """An error of a queue in one of its batches.
 
-    It hits each ticket of a slot, by its list, its data, its flush read, or as that slot is not the
-    queue's. Or a read for the queue fails, of its ring or shadow tail: that ends it.
+    It hits each ticket of a slot, by its list, its data, its flush read, as that slot is not the
+    queue's, or by a descriptor in it. Or a read for the queue fails, of its ring or shadow tail:
+    that ends it.
     """
 
     kind: str
-    #: "list", "data", "flush", "slot", "ring" or "shadow"
+    #: "list", "data", "flush", "slot", "head", "ring" or "shadow"
     place: str
     batch: int
     #: index into the slots of the queue; of the ring, into the batch

@@ -116,11 +116,9 @@ class LaunchSlot:
             )
         size = regs.DESCRIPTOR.itemsize
         heads = b"".join(chain.head for chain in halves)
-        self._fill = partial(
+        self._heads = [heads[at : at + size] for at in range(0, len(heads), size)]
+        self._control = partial(
             fill,
-            rig,
-            self.number,
-            *(heads[at : at + size] for at in range(0, len(heads), size)),
             flush=flush,
             done=None if plan.done == "off" else self._word.address,
             c2h=plan.kind in ("c2h", "packet"),
@@ -135,7 +133,10 @@ class LaunchSlot:
 
     async def restore(self) -> None:
         """It can be launched again."""
-        await self._fill(queue=self._queue)
+        await self._fill(self._heads, self._queue)
+
+    async def _fill(self, heads: Sequence[bytes], queue: int) -> None:
+        await self._control(self._rig, self.number, *heads, queue=queue)
 
     async def spoil(self, fault: TicketFault) -> range:
         """Make tickets fail; returns where reads have to, for that."""
@@ -143,9 +144,16 @@ class LaunchSlot:
             await self._rig.write(regs.LAUNCH_SLOT, "control", 0, channel=self.number)
             return range(0)
         if fault.kind == "another queue's":
-            await self._fill(queue=1 - self._queue)
+            await self._fill(self._heads, 1 - self._queue)
             return range(0)
         choice = self._rig.rng.choice
+        if fault.place == "head":
+            heads, spoilt = list(self._heads), choice(range(len(self._heads)))
+            head = np.frombuffer(heads[spoilt], regs.DESCRIPTOR).copy()
+            head["control"] ^= 1 << choice(range(16, 32))
+            heads[spoilt] = head.tobytes()
+            await self._fill(heads, self._queue)
+            return range(0)
         if fault.place == "list":
             at = choice(self.descriptors)
         elif fault.place == "flush":

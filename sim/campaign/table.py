@@ -35,6 +35,10 @@ READ_FAULTS = (
 #: What may become of a read for launch queues, and how a slot may not be a queue's.
 TICKET_FAULTS = ("unsupported request", "completer abort", "retry status", "poisoned", "lost")
 SLOT_FAULTS = ("not valid", "another queue's")
+#: And of a descriptor that is in a slot.
+HEAD_FAULTS = ("magic",)
+#: What they are of.
+TICKET_PLACES = ("list", "data", "flush", "slot", "head")
 FAULTS = (*READ_FAULTS, "magic", "spoilt push", "decode")
 #: The receive port in front of a core with overcommit pauses for longer than its contract allows.
 LATE_PORT = "late port"
@@ -285,21 +289,26 @@ GROUPS = (
     Group(
         "failed ticket",
         {
-            "kind": (*TICKET_FAULTS, *SLOT_FAULTS),
-            "place": ("list", "data", "flush", "slot"),
+            "kind": (*TICKET_FAULTS, *SLOT_FAULTS, *HEAD_FAULTS),
+            "place": TICKET_PLACES,
             "of": KINDS,
             "resumed": ("at once", "later"),
         },
         (("kind", "place"), ("place", "of"), ("place", "resumed")),
         (
             Exclusion(
-                "that is of slots", {"kind": SLOT_FAULTS, "place": ("list", "data", "flush")}
+                "that is of slots",
+                {"kind": SLOT_FAULTS, "place": ("list", "data", "flush", "head")},
             ),
-            Exclusion("that is of reads", {"kind": TICKET_FAULTS, "place": ("slot",)}),
+            Exclusion("that is of reads", {"kind": TICKET_FAULTS, "place": ("slot", "head")}),
+            Exclusion(
+                "that is of descriptors in slots",
+                {"kind": HEAD_FAULTS, "place": ("list", "data", "flush", "slot")},
+            ),
             Exclusion("its data is not read", {"place": ("data",), "of": ("c2h", "packet")}),
             Exclusion(
-                "what a packet begins with is not in memory",
-                {"place": ("list",), "of": ("packet",)},
+                "what a packet begins with is not in memory, and it is right",
+                {"place": ("list", "head"), "of": ("packet",)},
             ),
         ),
     ),
@@ -307,7 +316,7 @@ GROUPS = (
     Group(
         "behind",
         {
-            "place": ("list", "data", "flush", "slot"),
+            "place": TICKET_PLACES,
             "record": ("good", "failed", "aborted", "flushed"),
             "of": KINDS,
         },
@@ -315,7 +324,7 @@ GROUPS = (
         (
             Exclusion(
                 "none is started behind a run that fails",
-                {"place": ("list", "data", "slot"), "record": ("good", "failed")},
+                {"place": ("list", "data", "slot", "head"), "record": ("good", "failed")},
             ),
             Exclusion("no run has failed", {"place": ("flush", "slot"), "record": ("aborted",)}),
             Exclusion("packets do not overlap", {"record": ("aborted",), "of": ("packet",)}),

@@ -26,13 +26,14 @@ from cocotbext.pcie.core.tlp import Tlp, TlpType
 from hw.endpoint import DEFAULT_ADAPTER
 from hw.pcie.adapters import ADAPTERS
 from peerdma import regs
-from peerdma.regs import LaunchStatus
+from peerdma.regs import ErrorKind, LaunchStatus
 from peerdma.testing import pattern
 from sim.benches.model import SEAMS
 from sim.benches.series7 import CLOCK_NS, PORT_LAG
 from sim.campaign import __main__ as command
 from sim.campaign import draw as drawing
 from sim.campaign import session
+from sim.campaign.copies import CopyWatch
 from sim.campaign.coverage import Coverage, Exclusion, Group, band
 from sim.campaign.drain import Drain
 from sim.campaign.draw import draw
@@ -56,7 +57,7 @@ from sim.campaign.plan import (
 from sim.campaign.report import Record
 from sim.campaign.scoreboard import CardRam, FramePair, Pair, Scope, check_either
 from sim.campaign.slots import LaunchSlot, Part
-from sim.campaign.table import BLOCKS, GROUPS, LATE_PORT, WAYS
+from sim.campaign.table import BLOCKS, GROUPS, LATE_PORT, TICKET_PLACES, WAYS
 from sim.compile.tools import ROOT
 from sim.copies import Edit, environment, private_copy
 from sim.mutants import MUTANTS
@@ -282,6 +283,28 @@ def test_launched_copies_are_where_software_keeps_nothing():
                 assert not any(used.start < area.stop and area.start < used.stop for area in areas)
 
 
+def test_copies_that_overlap_take_what_they_send_and_something_is_left_before_some():
+    """Their halves have the same length, and nothing between them changes bytes. What is left is
+    where nobody takes it but a launched copy drops it."""
+    plans = [draw(seed, 20) for seed in range(60) if draw(seed, 1).machine.core.launch_queues]
+    drawn, stale = set(), 0
+    for plan in plans:
+        for episode in plan.episodes:
+            slots = [slot for queue in episode.queues for slot in queue.slots]
+            copies = [slot for slot in slots if slot.kind == "copy"]
+            assert not copies or plan.machine.core.user == "pass"
+            for slot in copies:
+                drawn.add(slot.overlap)
+                lengths = [sum(piece.size for piece in half) for half in (slot.pieces, slot.out)]
+                assert lengths[0] == lengths[1]
+                assert {piece.card for piece in (*slot.pieces, *slot.out)} == {None}
+            pairs = [number for number, _ in episode.stale]
+            assert set(pairs) <= {slot.number for slot in copies} - episode.streams
+            assert all(0 < size <= 900 for _, size in episode.stale) and sorted(pairs) == pairs
+            stale += len(pairs)
+    assert drawn == {False, True} and stale
+
+
 def test_packets_are_where_software_takes_nothing_and_nothing_goes_wrong():
     seeds = [seed for seed in range(200) if draw(seed, 1).machine.core.receives]
     plans = [draw(seed, 20) for seed in seeds]
@@ -387,7 +410,12 @@ def test_a_source_hands_on_frames_with_their_records():
     assert pair.bytes_at(pair.take(4), 4, b"????") == frames[0][:4]
 
 
-LAST = {"list": "unsupported request", "flush": "poisoned", "slot": "not valid"}
+LAST = {
+    "list": "unsupported request",
+    "flush": "poisoned",
+    "slot": "not valid",
+    "head": "magic",
+}
 FAILS, OK, FLUSHED, ABORTED = "fails", *(LaunchStatus[n] for n in ("OK", "FLUSHED", "ABORTED"))
 
 
@@ -402,6 +430,9 @@ FAILS, OK, FLUSHED, ABORTED = "fails", *(LaunchStatus[n] for n in ("OK", "FLUSHE
         ("list", 0, (OK, FAILS, OK), False),
         ("list", 0, (OK, FAILS, FAILS), False),
         ("slot", 1, (OK, FAILS, ABORTED), False),
+        ("head", 1, (OK, FAILS, *6 * (ABORTED,), FLUSHED), True),
+        ("head", 0, (OK, FAILS, ABORTED), False),
+        ("head", 1, (FAILS, OK), False),
         ("list", 0, (OK, FAILS, ABORTED), False),
         ("list", 1, (OK, FAILS, *6 * (ABORTED,), FLUSHED), True),
         ("list", 1, (OK, FAILS, *7 * (ABORTED,)), False),
@@ -416,20 +447,85 @@ FAILS, OK, FLUSHED, ABORTED = "fails", *(LaunchStatus[n] for n in ("OK", "FLUSHE
         ("flush", 1, (FAILS, ABORTED), False),
     ],
 )
-def test_what_becomes_of_tickets_behind_one_that_fails(place, overlap, records, good):
-    slots = [
-        SimpleNamespace(good=OK, overlaps=bool(overlap), channels={(True, 0)}) for _ in range(2)
-    ]
+@pytest.mark.parametrize("ways", [(True,), (False, True)])
+def test_what_becomes_of_tickets_behind_one_that_fails(place, overlap, records, good, ways):
+    """Those of one channel, or copies."""
+    channels = {(c2h, 0) for c2h in ways}
+    slots = [SimpleNamespace(good=OK, overlaps=bool(overlap), channels=channels) for _ in range(2)]
     drain = Drain(TicketFault(LAST[place], place, 0, 0, False), slots[0])
-    status = {"list": 3, "flush": 5, "slot": LaunchStatus.SLOT}[place]
+    status = {"list": 3, "flush": 5, "slot": LaunchStatus.SLOT, "head": ErrorKind.MAGIC}[place]
     with nullcontext() if good else pytest.raises(AssertionError, match="has status"):
         for record in records:
             mine = record is FAILS
             drain.record(slots[not mine], status if mine else record)
         moved = [moved for _, moved in drain.moves]
-        fails = {"list": "some", "flush": "all", "slot": "none"}[place]
+        head = "some" if len(channels) == 2 else "none"
+        fails = {"list": "some", "flush": "all", "slot": "none", "head": head}[place]
         means = {FAILS: fails, OK: "all", FLUSHED: "none", ABORTED: "some"}
         assert moved == [means[record] for record in records]
+
+
+def test_a_copy_does_not_overlap_a_job_of_one_of_its_channels():
+    copy, job = (
+        SimpleNamespace(good=OK, overlaps=True, channels=channels)
+        for channels in ({(False, 0), (True, 0)}, {(True, 0)})
+    )
+    drain = Drain(TicketFault(LAST["list"], "list", 0, 0, False), copy)
+    drain.record(copy, 3)
+    drain.record(copy, ABORTED)
+    with pytest.raises(AssertionError, match="has status"):
+        drain.record(job, ABORTED)
+
+
+def slot_of(kind: str, size: int, overlap: bool, pair: int = 0) -> LaunchSlot:
+    """One with so many bytes each way, and its first ticket of a batch."""
+    rig = SimpleNamespace(rng=random.Random(1), memory=lambda *_: None, scope=Scope())
+    piece = Piece(size, "low", 0, None)
+    slot = LaunchSlot(rig, Slot(kind, pair, (piece,), (piece,), False, False, "off", overlap), 0)
+    slot.reads, slot.writes = (
+        [Part(piece, SimpleNamespace(name="", address=0, size=0))] for _ in range(2)
+    )
+    return slot
+
+
+@pytest.mark.parametrize(
+    ("kinds", "asked", "written", "at_once"),
+    [
+        # Copies of 8 bytes with the bit and without it (upper case: with it).
+        ("CC", 8, 4, 1),
+        ("CC", 12, 4, 2),
+        ("CCC", 24, 4, 3),
+        # Of the oldest one all is there.
+        ("CCC", 24, 8, 2),
+        ("cc", 8, 4, 1),
+        ("cc", 16, 8, 1),
+        ("cc", 12, 7, None),
+        ("Cc", 12, 7, None),
+        ("cC", 12, 7, None),
+        ("ChC", 16, 4, None),
+        ("CHC", 16, 4, None),
+        # Of another pair.
+        ("CD", 16, 4, None),
+    ],
+)
+def test_which_copies_may_be_under_way_at_once(kinds, asked, written, at_once):
+    kinds_of = {"c": "copy", "d": "copy", "h": "h2c"}
+    made = {
+        kind: slot_of(kinds_of[kind.lower()], 8, kind.isupper(), kind in "dD") for kind in kinds
+    }
+    slots = [made[kind] for kind in kinds]
+    for slot in made.values():
+        slot.begin(slots.count(slot))
+    watch = CopyWatch(slots)
+    copies = [slot for slot in slots if slot.plan.kind == "copy"]
+    for moved, way in ((asked, "reads"), (written, "writes")):
+        for slot in copies:
+            part = getattr(slot, way)[0]
+            part.span.left -= min(moved, 8)
+            moved -= min(moved, 8)
+    with nullcontext() if at_once else pytest.raises(AssertionError, match="has begun before"):
+        copies[0].writes[0].span.heard(None)
+        assert watch.at_once == at_once
 
 
 def test_faults_of_tickets_are_where_they_can_be():
@@ -441,7 +537,7 @@ def test_faults_of_tickets_are_where_they_can_be():
         for queue in episode.queues
         if queue.fault
     ]
-    assert {fault.place for *_, fault in faults} >= {"list", "data", "flush", "slot", "ring"}
+    assert {fault.place for *_, fault in faults} >= {*TICKET_PLACES, "ring"}
     for episode, queue, fault in faults:
         assert queue.cut_ns is None
         batch = queue.batches[fault.batch]
@@ -455,7 +551,8 @@ def test_faults_of_tickets_are_where_they_can_be():
         assert fault.place != "shadow" or queue.polls
         # Its run may flush the pair.
         kept = episode.streams | {source.number for source in episode.sources}
-        assert fault.place not in ("list", "data") or slot.number not in kept
+        assert fault.place not in ("list", "data", "head") or slot.number not in kept
+        assert fault.place != "head" or slot.kind != "packet"
     for episode in episodes:
         wrong = episode.disturbance or any(engine.runs[0].fault for engine in episode.engines)
         failing = sum(queue.fault is not None for queue in episode.queues)
