@@ -236,7 +236,8 @@ class Launches:
         if ends and slot.kind != "packet" and max(len(slot.pieces), len(slot.out)) > 1:
             places += ["list"] * 4
         if ends and slot.kind in ("h2c", "copy") and any(piece.size for piece in slot.pieces):
-            places += ["data"] * 4
+            # Others have begun behind it by then.
+            places += ["data"] * (12 if slot.overlap else 4)
         place = rng.choice(places)
         if place == "ring":
             index = rng.randrange(len(queue.batches[batch].slots))
