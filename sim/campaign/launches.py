@@ -220,8 +220,31 @@ class Launches:
             number = self._faults.choice(others)
             # A run that fails may flush its pair.
             kept = episode.streams | {source.number for source in episode.sources}
-            found[number] = replace(found[number], fault=self._fault(found[number], kept))
+            fault = self._fault(found[number], kept)
+            found[number] = self._beside_others(replace(found[number], fault=fault), fault)
         return found
+
+    def _beside_others(self, queue: Queue, fault: TicketFault) -> Queue:
+        """The queue that fails, perhaps with tickets right before the first one that does which
+        may overlap with it."""
+        rng, batch = self._faults, queue.batches[fault.batch]
+        if fault.place in ("ring", "shadow"):
+            return queue
+        slot = queue.slots[fault.index]
+        good = [
+            number
+            for number, one in enumerate(queue.slots)
+            if number != fault.index
+            and one.overlap
+            and (one.kind, one.number) == (slot.kind, slot.number)
+        ]
+        if not slot.overlap or not good or rng.random() < 0.3:
+            return queue
+        before = rng.choices(good, k=rng.randint(1, 3))
+        slots = (*before, fault.index, *batch.slots)[: queue.entries]
+        batches = list(queue.batches)
+        batches[fault.batch] = replace(batch, slots=slots)
+        return replace(queue, batches=tuple(batches))
 
     def _fault(self, queue: Queue, kept: set[int]) -> TicketFault:
         """What fails of a queue; no run on the channels of these pairs."""
