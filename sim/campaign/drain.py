@@ -66,10 +66,9 @@ class Drain:
             self._failed = True
             self._more = _RUNS if place == "flush" else 0
             self._aborts = _RUNS - 1 if place in ("data", "list", "head") else 0
-        # The other half of a copy may be right.
         moved = not fails or place == "flush"
-        unread = place == "slot" or (place == "head" and len(slot.channels) == 1)
-        self.moves.append((slot, "all" if moved else "none" if unread else "some"))
+        # What has begun may also have a flush read.
+        self.moves.append((slot, "all" if moved else "none" if place == "slot" else "some"))
         return "failed" if fails else "good"
 
     def _overlaps(self, slot: LaunchSlot) -> bool:
