@@ -126,8 +126,50 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "software's run waits for no run that begins when the owner's turn is over",
             "hw/channel/grant.py",
-            "owner.ready.eq(ready & ~(waits & ~lasts))",
-            "owner.ready.eq(ready)",
+            "ready & ~owes & ~(waits & ~lasts)",
+            "ready & ~owes",
+        ),
+        Edit(
+            "a run that was promised is under way",
+            "hw/channel/grant.py",
+            "runs.eq(runs + 1), owes.eq(~owner.start)",
+            "runs.eq(runs + owner.start), owes.eq(~owner.start)",
+        ),
+        Edit(
+            "a run that was promised waits for no turn",
+            "hw/channel/grant.py",
+            "owner.ready.eq(owed | (",
+            "owner.ready.eq((owed & ~(waits & ~lasts)) | (",
+        ),
+        Edit(
+            "none begins behind a failure, though promised",
+            "hw/channel/grant.py",
+            "owed = owes & ~parts.fetching & (parts.failure == Outcome.OK)",
+            "owed = owes & ~parts.fetching",
+        ),
+        Edit(
+            "one is promised at a time, and counts once",
+            "hw/channel/grant.py",
+            "owner.ready & ~owes & (owner.start | owner.reserve)",
+            "owner.ready & (owner.start | owner.reserve)",
+        ),
+        Edit(
+            "one is promised when the channel is ready",
+            "hw/channel/grant.py",
+            "owner.ready & ~owes & (owner.start | owner.reserve)",
+            "~owes & ((owner.ready & owner.start) | owner.reserve)",
+        ),
+        Edit(
+            "a promise is kept once",
+            "hw/channel/grant.py",
+            "m.d.sync += owes.eq(0)",
+            "m.d.sync += owes.eq(owes)",
+        ),
+        Edit(
+            "a promise ends with all runs",
+            "hw/channel/grant.py",
+            "[flush.eq(0), owes.eq(0), runs",
+            "[flush.eq(0), runs",
         ),
         Edit(
             "a run of software's rests when nothing of it is left",

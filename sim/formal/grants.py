@@ -22,13 +22,16 @@ class Grants(Property):
 
     Nothing of software's runs reaches the channel's parts while the other owner has them, and the
     other way round; each run of the owner ends once, in order, and the last one when the channel is
-    drained. One begins behind others only when their lists are fetched and none has failed, and not
-    while software waits and the owner's turn is over. Assumed is that runs end: each of software's
-    within some cycles of its start, or of an abort or an error, unless it moves its share and has
-    not used the stream; then it is drained within as many, without its list. The owner's end within
-    as many of the start of the last one, and as many more until the channel is drained. Nobody is
-    kept from a start for longer, and an owner which is granted has started, or withdraws, within
-    twice as many.
+    drained. One begins behind others, or is promised to, only when their lists are fetched and none
+    has failed, and not while software waits and the owner's turn is over. One that is promised is
+    under way from then on: the channel is the owner's until it has begun, or all are aborted, and
+    it begins whenever the owner likes; no other one does before. Assumed is that runs end: each of
+    software's within some cycles of its start, or of an abort or an error, unless it moves its
+    share and has not used the stream; then it is drained within as many, without its list. The
+    owner's end within as many of the start of the last one, and as many more until the channel is
+    drained. Nobody is kept from a start for longer. An owner which is granted has started, or
+    withdraws, within twice as many; and so does one that may begin a run that was promised. Of runs
+    that have not begun come no descriptors, and no list is fetched.
     """
 
     #: each of these numbers of cycles
@@ -51,17 +54,21 @@ class Grants(Property):
         block = self.block
         host, owner, parts = block.host, block.owner, block.parts
         running, oldest = Signal(), parts.oldest.payload
+        started, granted = owner.started, owner.granted
+        #: runs of the owner under way; the last of them is promised and has not begun
+        under_way, owes = Signal(range(RUNS + 1)), Signal()
         ends = self.free(1, "ends")
         m.d.sync += running.eq(host.start | (running & ~ends))
         clear = parts.stream.start_ok & ~block.stop
         rests, has = block.rests, Signal()
-        #: software's run is aborted, or has failed
-        stops, ending = Signal(), Signal()
+        #: there is an error; software's run is aborted, or has failed
+        failed_now, stops, ending = Signal(), Signal(), Signal()
         #: it has not moved its share, or has used the stream
         stays = ~self.inside("moved")[-1] | block.streams
         m.d.comb += [
             has.eq(running & ~rests),
-            stops.eq(host.halt | host.flush | (has & (parts.failure != Outcome.OK))),
+            failed_now.eq(parts.failure != Outcome.OK),
+            stops.eq(host.halt | host.flush | (has & failed_now)),
         ]
         m.d.sync += ending.eq(running & (ending | stops))
 
@@ -76,19 +83,24 @@ class Grants(Property):
             Assume(running | ~(host.flush | host.oldest.ready)),
             Assume(host.oldest.valid | ~host.oldest.ready),
             Assume(~(rests & host.stream.breaks)),
-            Assume(~(block.empty & (parts.oldest.valid | (parts.failure != Outcome.OK)))),
+            Assume(~(block.empty & (parts.oldest.valid | failed_now))),
             Assume(~self.past(m, has & block.streams) | ~has | block.streams),
             # What an owner does.
-            bounded(owner.granted & ~owner.started & owner.request, 2 * self.MOST),
+            bounded(granted & ~started & owner.request, 2 * self.MOST),
+            bounded(owes & owner.ready & ~owner.start, 2 * self.MOST),
+            # An error stays until all is dropped.
+            Assume(self.past(m, ~failed_now | parts.flush) | failed_now),
+            # Nothing comes of what has not begun.
+            Assume(~(started & parts.oldest.valid) | (under_way != owes)),
+            Assume(~parts.fetching | self.past(m, parts.fetching | parts.start | block.resume)),
             # Runs end.
             bounded(has & stays & self.inside.state("", "Host")),
             bounded(self.inside.state("", "Interrupt")),
             bounded(ending & running),
-            bounded(owner.started & ~parts.flush & ~parts.start),
-            bounded(owner.started & parts.flush & ~parts.quiet),
+            bounded(started & ~parts.flush & ~parts.start & ~(owes & owner.ready)),
+            bounded(started & parts.flush & ~parts.quiet),
             bounded(~clear),
         ]
-        started, granted = owner.started, owner.granted
         # A run ends as it went: an end without an error has had all its descriptors.
         end, failed, whole = owner.ended.payload, Signal(), Signal()
         good = (end.outcome == Outcome.OK) & ~end.aborted
@@ -97,10 +109,25 @@ class Grants(Property):
         fine = Signal()
         follows = parts.follows & ~block.resume
         mine = parts.start & ~host.start
-        #: runs of the owner under way; one ends well in this cycle
-        under_way, retires = Signal(range(RUNS + 1)), Signal()
-        m.d.comb += retires.eq(parts.oldest.ready & oldest.stop & started & ~parts.flush)
-        m.d.sync += under_way.eq(Mux(owner.ended.valid & end.last, 0, under_way + mine - leaves))
+        #: one of the owner's ends well in this cycle; one is promised
+        retires, reserves = Signal(), Signal()
+        begins = (mine & ~owes) | reserves
+        m.d.comb += [
+            retires.eq(parts.oldest.ready & oldest.stop & started & ~parts.flush),
+            reserves.eq(owner.reserve & owner.ready & ~owner.start & started & ~owes),
+        ]
+        with m.If(owner.ended.valid & end.last):
+            m.d.sync += [under_way.eq(0), owes.eq(0)]
+        with m.Else():
+            m.d.sync += [
+                under_way.eq(under_way + begins - leaves),
+                owes.eq(reserves | (owes & ~mine)),
+            ]
+        #: all are aborted, or one has failed
+        stuck = ~owner.request | block.stop | failed_now
+        stuck = stuck | (parts.oldest.valid & (oldest.outcome != Outcome.OK))
+        #: the owner begins a run behind others, or is promised one
+        behind_others = (follows & ~owes) | reserves
         #: software's failed run broke the pair before the grant; a run of the owner's came behind
         before, behind = Signal(), Signal()
         #: the owner has had a run since software's last one
@@ -127,11 +154,22 @@ class Grants(Property):
             Assert(~mine | (granted & owner.request & (started == parts.follows))),
             Assert(~mine | (owner.start & owner.ready)),
             Assert(~(owner.start & owner.ready) | mine),
-            Assert(~parts.start | (parts.stream.start_ok & ~has)),
-            Assert(~follows | (mine & ~parts.fetching & ~parts.flush & (under_way != RUNS))),
-            Assert(~parts.follows | (parts.failure == Outcome.OK)),
-            Assert(~follows | ~parts.oldest.valid),
-            Assert(~follows | ~(block.waits | rests) | ~self.inside("turn")[-1]),
+            # What was promised began to use the stream with those before.
+            Assert(~parts.start | ((parts.stream.start_ok | owes) & ~has)),
+            Assert(~(follows | reserves) | (granted & ~parts.fetching & ~parts.flush)),
+            Assert(~follows | mine),
+            Assert(~(parts.follows | reserves) | ~failed_now),
+            Assert(~behind_others | (parts.stream.start_ok & (under_way != RUNS))),
+            Assert(~behind_others | ~parts.oldest.valid),
+            Assert(~behind_others | ~(block.waits | rests) | ~self.inside("turn")[-1]),
+            # One that was promised begins unless all end.
+            Assert(~follows | ~parts.oldest.valid | (oldest.outcome == Outcome.OK)),
+            Assert(~owes | started),
+            Assert(~owes | parts.flush | owner.ready | stuck),
+            Assert(~owner.ready | (granted & owner.request)),
+            Assert(~owner.ready | owes | ((under_way != RUNS) & ~owner.ended.valid)),
+            Assert(~(owner.ready & owner.ended.valid) | ~end.last),
+            Assert(~owner.ended.valid | ~good | (under_way != owes)),
             Assert(~started | granted),
             Assert(block.owned == granted),
             Assert(~granted | ~host.oldest.valid),
@@ -159,7 +197,7 @@ class Grants(Property):
         with m.If(started & ~parts.flush):
             with m.If(retires):
                 m.d.sync += whole.eq(under_way == 1)
-            with m.Elif(~parts.oldest.ready & (parts.oldest.valid | (parts.failure != Outcome.OK))):
+            with m.Elif(~parts.oldest.ready & (parts.oldest.valid | failed_now)):
                 m.d.sync += failed.eq(owner.request & ~block.stop)
         m.d.comb += [
             Assert(~owner.ended.valid | (good == (whole | ~end.last))),
@@ -172,6 +210,7 @@ class Grants(Property):
             Assert(self.inside.state("", "Host", "Interrupt") == ~granted),
             Assert(~self.inside.state("", "Interrupt") | ~rests),
             Assert(~granted | self.inside("host_first")),
+            Assert(self.inside("owes") == owes),
             Assert(self.inside("served") == behind),
             Assert(~granted | (self.inside("broke") == before)),
             Assert(self.inside("flush") == self.inside.state("", "End")),
@@ -191,6 +230,10 @@ class Grants(Property):
             mine & block.waits & again,
             parts.follows & block.waits,
             leaves & (under_way == 3),
+            reserves & (under_way == RUNS - 1),
+            follows & owes & block.waits & self.inside("turn")[-1] & (under_way == 1),
+            follows & owes & retires,
+            owner.ended.valid & end.aborted & owes,
             ~granted & behind & host.stream.breaks,
             block.resume & ~rests,
             block.resume & self.past(m, granted),
