@@ -30,7 +30,7 @@ from .solve import design
 from .space import AbuttingSpace, OvercommittedSpace, Space
 from .splitter import Pieces
 from .tags import AbuttingTags, ExtendedTags, Order, Tags
-from .tickets import Tickets
+from .tickets import Copies, Tickets
 from .tokens import SentTokens
 
 __all__ = ["PROPERTIES", "Property", "design"]
@@ -45,6 +45,7 @@ PROPERTIES: dict[str, Callable[[], Property]] = {
     "packet-ends": PacketEnds,
     "order": Order,
     "tickets": Tickets,
+    "copies": Copies,
     "pieces": Pieces,
     "space": Space,
     "abutting-space": AbuttingSpace,

@@ -315,8 +315,8 @@ BUGS: dict[str, list[Edit]] = {
             "hw/launch/start.py",
             (
                 "a job is started once",
-                "self.start.eq(~self.pair & ~began & last)",
-                "self.start.eq(~self.pair & last)",
+                "self.start.eq(at_once & ~began & last)",
+                "self.start.eq(at_once & last)",
             ),
             (
                 "a packet's second descriptor is that of the slot behind",
@@ -351,6 +351,72 @@ BUGS: dict[str, list[Edit]] = {
                 "a record has its own ticket's number",
                 "here.kept.eq(get.data)",
                 "here.kept.eq(shown.data)",
+            ),
+        ),
+    ],
+    "copies": [
+        *_edits(
+            "hw/launch/start.py",
+            (
+                "a copy's pair is flushed before it begins",
+                "at_once = ~self.pair | self.follows",
+                "at_once = Const(1)",
+            ),
+            (
+                "no pair is flushed while copies run",
+                "flush = self.pair & ~half & self.granted & ~self.follows",
+                "flush = self.pair & ~half & self.granted",
+            ),
+            (
+                "a copy behind others has its C2H channel when H2C begins",
+                "with m.If(self.start & self.pair & self.follows & ~half):",
+                "with m.If(0):",
+            ),
+            (
+                "C2H is promised when H2C begins, and not before",
+                "with m.If(self.start & self.pair & self.follows & ~half):",
+                "with m.If(self.push & self.pair & self.follows & ~half):",
+            ),
+            (
+                "a copy behind others begins when both channels are ready",
+                "Mux(self.follows, self.ready | began,",
+                "Mux(self.follows, (self.grants & self.target).any() | began,",
+            ),
+            (
+                "half a copy is aborted",
+                "m.d.comb += [self.stop.eq(half), self.done.eq(1)]",
+                "m.d.comb += [self.stop.eq(0), self.done.eq(1)]",
+            ),
+        ),
+        *_edits(
+            "hw/launch/sequencer.py",
+            (
+                "tickets run beside others on the same channels",
+                "beside = (channels == runs.used) & overlaps",
+                "beside = (channels & runs.used).any() & overlaps",
+            ),
+            (
+                "all tickets that run beside others allow it",
+                "beside = (channels == runs.used) & overlaps & known.overlaps",
+                "beside = (channels == runs.used) & known.overlaps",
+            ),
+        ),
+        *_edits(
+            "hw/launch/runs.py",
+            (
+                "the half of a copy that failed on the other channel is aborted",
+                "reached = owners[one].runs <= owners[other].runs",
+                "reached = owners[one].runs < owners[other].runs",
+            ),
+            (
+                "a ticket whose run failed is not said to have ended well",
+                "good[number].eq(self.running > owner.runs)",
+                "good[number].eq(self.running >= owner.runs)",
+            ),
+            (
+                "a copy before one that failed is not aborted",
+                "(both & failed[other] & reached)",
+                "(both & failed[other])",
             ),
         ),
     ],

@@ -27,7 +27,9 @@ from peerdma import regs
 
 from .property import Property
 
-__all__ = ["Tickets"]
+__all__ = ["Copies", "Tickets"]
+
+_STATUS = regs.LaunchStatus
 
 
 class Tickets(Property):
@@ -39,12 +41,15 @@ class Tickets(Property):
     of the slot and of the one behind. Each ticket has one record, with its number, in the order of
     tickets; and that is not offered before the flush read, if the slot asks for one, has come back.
     The done word is that of its slot, and waits for the record. The queue's state shows the places
-    of all that are at work, and those have their slots. Runs overlap on one channel only. No
-    channel is two queues'. The runs, flush reads, and done words of a queue are of a slot that was
-    valid and the queue's as it was looked up; all addresses, and the descriptors, are words that
-    software has written to such a slot or to the queue. The slot is that of an entry with the
-    ticket's number, or the one that came with the doorbell by which the tail moved to behind the
-    ticket. Entries and doorbells are any words.
+    of all that are at work, and those have their slots. Runs overlap only on the channel or pair
+    that the slots of all name, and only if all of these allow it. A copy's H2C run begins before
+    that of C2H, behind others together with the promise of that one; and the pair is flushed before
+    the first one, when none is under way. If one half of a copy fails, the other one is aborted,
+    but not what its channel has of tickets before. No channel is two queues'. The runs, flush
+    reads, and done words of a queue are of a slot that was valid and the queue's as it was looked
+    up; all addresses, and the descriptors, are words that software has written to such a slot or to
+    the queue. The slot is that of an entry with the ticket's number, or the one that came with the
+    doorbell by which the tail moved to behind the ticket. Entries and doorbells are any words.
 
     Assumed: a channel's grant (what `grants` proves), reads that come back once, in the places that
     were asked for, writes that are reported done once. Software sets the first ticket while the
@@ -116,6 +121,10 @@ class Tickets(Property):
         self._writes(m)
         self._tails(m)
 
+    def _assert(self, condition):
+        """What is said of anything but channels."""
+        return Assert(condition)
+
     def _before(self, queue):
         """The ticket that ends has no record."""
         ending = self._work.ending[queue]
@@ -158,30 +167,29 @@ class Tickets(Property):
             comes, asked_for = looked_up & (self._next[queue] == self._one), last[0]
             m.d.comb += [
                 # The places that the state shows are those of all tickets at work, ...
-                Assert(state.starting == (waits | looked_up)),
-                Assert((state.place - state.recorded)[:3] == first[:3]),
-                Assert(state.ending + state.running + state.starting == count),
-                Assert((count == 0) | state.busy),
-                Assert(count <= PLACES),
+                self._assert(state.starting == (waits | looked_up)),
+                self._assert((state.place - state.recorded)[:3] == first[:3]),
+                self._assert(state.ending + state.running + state.starting == count),
+                self._assert((count == 0) | state.busy),
+                self._assert(count <= PLACES),
                 # ... and each has its slot, with what that has asked for.
-                Assert(
+                self._assert(
                     ~at_work
                     | comes
                     | (kept == Cat(slot_of, upper, asked_for.done & last[1], asked_for.flush))
                 ),
                 # What is inside.
-                Assert(~ending.recorded | ending.at_work),
-                Assert((phase != Phase.GRANT) | (running < RUNS)),
-                Assert((running == 0) | ~waits | (running + ending.at_work < PLACES)),
-                Assert((running <= 1) | self._single(queue)),
-                Assert(~self._ends[queue] | ~ending.at_work),
-                Assert(~looked_up | ~waits),
-                Assert(~looked_up | (running < RUNS)),
-                Assert(phase != 3),
-                Assert((phase != Phase.GRANT) | mine),
-                Assert(~waits | (self._of("pair")[queue] == asks.pair)),
-                Assert(~waits | (self._of("receives")[queue] == asks.receive)),
-                Assert(
+                self._assert(~ending.recorded | ending.at_work),
+                self._assert((phase != Phase.GRANT) | (running < RUNS)),
+                self._assert((running == 0) | ~waits | (running + ending.at_work < PLACES)),
+                self._assert(~self._ends[queue] | ~ending.at_work),
+                self._assert(~looked_up | ~waits),
+                self._assert(~looked_up | (running < RUNS)),
+                self._assert(phase != 3),
+                self._assert((phase != Phase.GRANT) | mine),
+                self._assert(~waits | (self._of("pair")[queue] == asks.pair)),
+                self._assert(~waits | (self._of("receives")[queue] == asks.receive)),
+                self._assert(
                     ~(waits & (self._next[queue] == self._one))
                     | ((asks == last[0]) & (mine == last[1]) & (slot == slot_of))
                 ),
@@ -194,41 +202,41 @@ class Tickets(Property):
         word, behind_it = number[:2], number[2]
         behind = half | behind_it
         m.d.comb += [
-            Assert(~(pushes | starts) | (here == Phase.GRANT)),
-            Assert(~(pushes | starts) | ~half | pair),
-            Assert(~(starts | looks) | (number == 0)),
-            Assert(~half | pushes | starts | self._at("Look")),
-            Assert(
+            self._assert(~(pushes | starts) | (here == Phase.GRANT)),
+            self._assert(~(pushes | starts) | ~half | pair),
+            self._assert(~(starts | looks) | (number == 0)),
+            self._assert(~half | pushes | starts | self._at("Look")),
+            self._assert(
                 ~pushes
                 | (self._was_row == slot_row(Cat(slot[0] | behind, slot[1:]), word | Const(0, 3)))
             ),
             # A packet's two descriptors are those of its slot and of the one behind.
-            Assert(~behind_it | self._here(self.asks).receive),
+            self._assert(~behind_it | self._here(self.asks).receive),
             # A ticket for one requests its channel when there is one.
-            Assert(~(looks & runs.begin.any() & control.receive) | self.block.packets.any()),
+            self._assert(~(looks & runs.begin.any() & control.receive) | self.block.packets.any()),
         ]
         for owner in self.block.owners:
             row = self._was_row
             m.d.comb += [
-                Assert(~owner.word.valid | (row[4:] == slot[1:])),
-                Assert(
+                self._assert(~owner.word.valid | (row[4:] == slot[1:])),
+                self._assert(
                     ~owner.word.valid
                     | (row[3] == slot[0])
                     | self._here(self.asks).pair
                     | self._here(self.asks).receive
                 ),
-                Assert(~owner.word.valid | (row[:3] < DESCRIPTOR_WORDS)),
-                Assert(~owner.word.valid | (owner.word.payload.data == table.word)),
-                Assert(~owner.word.valid | self._here(self.mine)),
-                Assert(~owner.word.valid | (owner.receives == self._here(self.asks).receive)),
+                self._assert(~owner.word.valid | (row[:3] < DESCRIPTOR_WORDS)),
+                self._assert(~owner.word.valid | (owner.word.payload.data == table.word)),
+                self._assert(~owner.word.valid | self._here(self.mine)),
+                self._assert(~owner.word.valid | (owner.receives == self._here(self.asks).receive)),
                 # The run begins with both.
-                Assert(~owner.start | ~owner.receives | starts | behind_it),
+                self._assert(~owner.start | ~owner.receives | starts | behind_it),
             ]
 
-    def _single(self, queue):
-        """Its runs are of one channel."""
-        mask = self.inside(f"sequencer.runs.mask{queue}")
-        return (mask == 1) | (mask == 2)
+    @staticmethod
+    def _channels_of(control):
+        """Those that a slot names."""
+        return Mux(control.pair, 3, Mux(control.c2h, 2, 1))
 
     def _channels(self, m):
         """No channel is two queues', and none is a queue's that does not wait for it."""
@@ -242,8 +250,12 @@ class Tickets(Property):
             running + (starting & (self._now == queue) & (half | began))
             for queue, running in enumerate(self._of("running"))
         ]
-        #: for each channel: how many are under way
-        self.runs = []
+        #: for each channel: how many are under way; the last one is promised and has not begun
+        self.begun, self.runs, self.promised, begins_on, promises_on = [], [], [], [], []
+        #: for each channel, whether a run has failed or was aborted, and of which ticket
+        failed, failed_one = [], []
+        #: for each channel and queue, the ticket of the oldest run that is under way, or follows
+        oldest_run = []
         for number, owner in enumerate(self.block.owners):
             end, was, ended = owner.ended.valid, {}, owner.ended.payload
             for name in ("request", "granted", "started", "runs"):
@@ -252,8 +264,14 @@ class Tickets(Property):
             was_over = self.past(m, over)
             #: runs of the channel
             runs = Signal(range(RUNS + 1), name=f"runs{number}")
+            owes = Signal(name=f"promised{number}")
             begins = owner.start & owner.ready
-            m.d.sync += runs.eq(Mux(over, 0, runs + begins - end))
+            promises = owner.reserve & owner.ready & ~owner.start & owner.started & ~owes
+            adds = (begins & ~owes) | promises
+            with m.If(over):
+                m.d.sync += [runs.eq(0), owes.eq(0)]
+            with m.Else():
+                m.d.sync += [runs.eq(runs + adds - end), owes.eq(promises | (owes & ~begins))]
             broken = (ended.outcome != Outcome.OK) | ended.aborted
             left = Mux(self.past(m, broken), was["runs"], 0)
             m.d.comb += [
@@ -268,8 +286,11 @@ class Tickets(Property):
                 Assume(~owner.started | (owner.runs == runs)),
                 Assume(~owner.granted | owner.started | (owner.runs == 1)),
                 Assume(owner.granted | (owner.runs == Mux(was_over, left, was["runs"]))),
-                Assume(~owner.ready | (owner.granted & owner.request & (runs != RUNS) & ~end)),
+                Assume(~owner.ready | (owner.granted & owner.request)),
+                Assume(~owner.ready | Mux(owes, ~over, (runs != RUNS) & ~end)),
                 Assume(~end | owner.started),
+                # What has not begun does not end by Stop.
+                Assume(~end | broken | (runs != owes)),
                 Assume(~end | (ended.last == (broken | (runs == 1)))),
                 Assume(self.started(m) | ~owner.granted),
             ]
@@ -277,8 +298,33 @@ class Tickets(Property):
             with m.If(begin[number]):
                 m.d.sync += whose.eq(self._now)
             self.runs.append(runs)
+            self.promised.append(owes)
+            begins_on.append(begins)
+            promises_on.append(promises)
+            fails, of = Signal(name=f"fails{number}"), Signal(16, name=f"fails_of{number}")
+            follows = [running != 0 for running in self._of("running")]
+            #: a run of the ticket that is started is under way here
+            one_more = [
+                starting
+                & (self._now == queue)
+                & (Mux(pair, follows[queue] & (half | began), began) if number else half | began)
+                for queue, pair in enumerate(self._of("pair"))
+            ]
+            oldest_run.append(
+                [
+                    (self._oldest_of[queue] + running + one_more[queue] - runs)[:16]
+                    for queue, running in enumerate(self._of("running"))
+                ]
+            )
+            with m.If(begin[number]):
+                m.d.sync += fails.eq(0)
+            with m.Elif(end & broken):
+                m.d.sync += [fails.eq(1), of.eq(Mux(whose, *reversed(oldest_run[-1])))]
+            failed.append(fails)
+            failed_one.append(of)
             mask = [each[number] for each in masks]
             begun = [Signal(name=f"begun{number}_{queue}") for queue in range(2)]
+            self.begun.append(begun)
             for queue, each in enumerate(begun):
                 here = (self._now == queue) & (self._next[queue] == self._one)
                 with m.If(self._at("Look up") & here):
@@ -287,7 +333,11 @@ class Tickets(Property):
                     m.d.sync += each.eq(1)
                 one_waits = self._next[queue] == self._one
                 waits = self._phase[queue] == Phase.GRANT
-                begins_now = starting & (self._now == queue) & (began | (half & (number == 0)))
+                begun_now = one_more[queue] | (self._of("running")[queue] != 0)
+                m.d.comb += Assert(~(mask[queue] & fails) | begun_now)
+                pair = self._of("pair")[queue]
+                one_begun = Mux(pair, half & began, began) if number else half | began
+                begins_now = starting & (self._now == queue) & one_begun
                 has_begun = (self._of("running")[queue] != 0) | begins_now
                 m.d.comb += [
                     # A run of each channel begins once for a ticket.
@@ -310,12 +360,80 @@ class Tickets(Property):
                 # What is inside.
                 Assert(~want[number] | Mux(whose, mask[1], mask[0])),
                 Assert(~Mux(whose, mask[0], mask[1])),
+                Assert(~fails | ~(want[number] | owner.granted)),
+                Assert(~owes | (runs != 0)),
             ]
-        second = starting & self._here(self._of("pair"))
+        copies = starting & self._here(self._of("pair"))
+        self.both, self.failed = (masks[0] == 3) & (want == 3), failed
+        behind, (h2c, c2h) = self._here(self._of("running")) != 0, self.block.owners
+        #: a copy's H2C run has begun behind others, and not that of C2H
+        between = copies & behind & (half ^ began)
+        #: the pair of the copy that is started was flushed
+        flushed, flush = Signal(), self.block.flush[0]
+        m.d.sync += flushed.eq((flushed | flush) & copies)
+        start = inside.part("sequencer.start")
+        begun_here = [self._here([each[0], each[1]]) for each in self.begun]
+        of_it = copies & (self._here(self._next) == self._one)
+        whole = begun_here[1] | begins_on[1] | start.stop
         m.d.comb += [
-            Assert(~second | (self.runs[1] == 0)),
-            Assert(~(starting & self._here(self._of("pair"))) | ~began),
+            # A copy's halves begin one after the other.
+            Assert(~(begins_on[0] & copies) | ~half),
+            Assert(~(begins_on[1] & copies) | half),
+            Assert(~(copies & ~behind) | (self.runs[1] == 0)),
+            Assert(~copies | ~began | behind),
+            # Behind others, H2C begins when C2H is promised, and C2H is, up to its start.
+            Assert((promises_on[1] | h2c.reserve | c2h.reserve) == c2h.reserve),
+            Assert(c2h.reserve == (begins_on[0] & copies & behind)),
+            Assert(~c2h.reserve | promises_on[1]),
+            Assert(~(between & c2h.started) | self.promised[1]),
+            Assert(~self.promised[1] | between | ~want[1]),
+            Assert(~(begins_on[1] & copies & behind) | self.promised[1]),
+            Assert(~self.promised[0]),
+            # Either both of them have begun, or none, or all are aborted.
+            Assert(~(of_it & start.begun) | (begun_here[0] & whole)),
+            Assert(~(of_it & start.done & ~start.begun) | ~(begun_here[0] | begun_here[1])),
+            # What earlier runs have left is not in the first one, and what runs is not flushed.
+            Assert(~flush | (copies & h2c.granted & c2h.granted)),
+            Assert(~flush | ((self.runs[0] == 0) & (self.runs[1] == 0))),
+            Assert(~(begins_on[0] & copies & ~behind) | flushed),
+            # What is inside.
+            Assert(~(copies & ~behind & (half | self._starts)) | flushed),
+            Assert(~(copies & ~behind & (half | self._starts) & want[1]) | c2h.granted),
+            Assert(~of_it | (begun_here[0] == (half | began))),
+            Assert(~of_it | (begun_here[1] == (half & began))),
         ]
+        runs, disarmed = inside.part("sequencer.runs"), inside.part("sequencer").disarmed
+        step = inside.part("sequencer").step
+        good = (step.outcome == _STATUS.OK) | (step.outcome == _STATUS.LONG)
+        well = [ends & ~step.unstarted & good for ends in self._ends]
+        for one, other in ((0, 1), (1, 0)):
+            owner, end = self.block.owners[one], self.block.owners[one].ended
+            for queue, mask in enumerate(masks):
+                ours = mask == 3
+                #: the oldest run of the one is of the ticket that failed on the other one, or later
+                reached = ~(oldest_run[one][queue] - failed_one[other])[15]
+                is_behind = ~(self._oldest_of[queue] - failed_one[other])[15]
+                aborts = disarmed[queue] | ((runs.stop | runs.give_back) & (self._now == queue))
+                drops = (end.valid & end.payload.last) | aborts
+                m.d.comb += [
+                    # The other half of a copy that failed is aborted, and no copy before.
+                    Assert(~self.past(m, ours & failed[other] & reached) | ~want[one]),
+                    Assert(
+                        ~self.past(m, ours & want[one] & ~drops & ~(failed[other] & reached))
+                        | want[one]
+                    ),
+                    # A ticket that is said to have ended well is before one that failed.
+                    Assert(~(well[queue] & mask[other] & failed[other]) | ~is_behind),
+                    # What is inside.
+                    Assert(
+                        ~(mask[other] & failed[other])
+                        | (
+                            failed_one[other]
+                            == (oldest_run[other][queue] - self.block.owners[other].runs)[:16]
+                        )
+                    ),
+                ]
+        m.d.comb += Assert(inside("sequencer.runs.failed") == Cat(failed))
         of = masks, self._phase, self._of("running"), self._of("pair")
         overlaps, receives = self._of("overlaps"), self._of("receives")
         for queue, (mask, phase, running, pair) in enumerate(zip(*of, strict=True)):
@@ -325,12 +443,18 @@ class Tickets(Property):
                     Assert(~waits | (owner.receives == receives[queue])),
                     Assert(~(mask[number] & overlaps[queue] & (running != 0)) | ~owner.receives),
                 ]
+            one_runs = (self._one - self._oldest_of[queue])[:16] < running
+            asked_for = self.asked_for[queue]
             m.d.comb += [
                 Assert((phase != Phase.GRANT) | (running == 0) | overlaps[queue]),
                 Assert((phase != Phase.GRANT) | ~(overlaps[queue] & receives[queue])),
                 Assert((mask != 0) == ((phase == Phase.GRANT) | (running != 0))),
                 Assert((mask == 0) | (phase != Phase.GRANT) | ((mask == 3) == pair)),
-                Assert((mask != 3) | (phase != Phase.GRANT) | (running == 0)),
+                Assert((phase != Phase.GRANT) | (mask == self._channels_of(self.asks[queue]))),
+                Assert((phase != Phase.GRANT) | ~overlaps[queue] | self.asks[queue].overlap),
+                # Those that run are of the same channels; those that overlap all allow it.
+                Assert(~one_runs | (mask == self._channels_of(asked_for))),
+                Assert(~(one_runs & (overlaps[queue] | (running > 1))) | asked_for.overlap),
             ]
 
     def _reads(self, m):
@@ -369,9 +493,9 @@ class Tickets(Property):
         mask = self._here(self._work.settings).mask
         under_way = sequencer.under_way
         m.d.comb += [
-            Assert(~job.valid | ~asked),
-            Assert(~job.valid | (self._was_row == row) | ((reading == Read.FLUSH) & ~of_it)),
-            Assert(
+            self._assert(~job.valid | ~asked),
+            self._assert(~job.valid | (self._was_row == row) | ((reading == Read.FLUSH) & ~of_it)),
+            self._assert(
                 ~job.valid
                 | (
                     job.payload.address
@@ -379,9 +503,9 @@ class Tickets(Property):
                 )
             ),
             # What is inside.
-            Assert(~self._at("Job") | (reader == self._now)),
-            Assert(under_way == (asked | self._at("Job"))),
-            Assert(reading.as_value() != 3),
+            self._assert(~self._at("Job") | (reader == self._now)),
+            self._assert(under_way == (asked | self._at("Job"))),
+            self._assert(reading.as_value() != 3),
         ]
         for queue in range(2):
             ours, ending = reader == queue, self._work.ending[queue]
@@ -394,13 +518,13 @@ class Tickets(Property):
                 m.d.sync += owes.eq(started & self.asked_for[queue].flush)
             self.owes.append(owes)
             m.d.comb += [
-                Assert(~owes | self.was_mine[queue]),
+                self._assert(~owes | self.was_mine[queue]),
                 # What is inside.
-                Assert(~(ending.at_work & oldest) | (owes == flushes)),
-                Assert(~owes | (ending.at_work & oldest)),
-                Assert(~flushes | (ending.at_work & ~ending.recorded)),
-                Assert(~flushes | ~self._offers | (self._now != queue)),
-                Assert(
+                self._assert(~(ending.at_work & oldest) | (owes == flushes)),
+                self._assert(~owes | (ending.at_work & oldest)),
+                self._assert(~flushes | (ending.at_work & ~ending.recorded)),
+                self._assert(~flushes | ~self._offers | (self._now != queue)),
+                self._assert(
                     ~((self._one - self._oldest_of[queue])[:16] < self._of("running")[queue])
                     | self.was_mine[queue]
                 ),
@@ -440,37 +564,39 @@ class Tickets(Property):
         ends = self._ends[0] | self._ends[1]
         m.d.comb += [
             Assume(~records.done | out),
-            Assert(~records.record.valid | offered),
-            Assert(~offered | ~out),
-            Assert(~ends | ~out | (whose != self._now)),
-            Assert(~offered | ~record.wide | ~self._here(self.owes)),
-            Assert(~offered | record.wide | (written & (whose == self._now) & recorded)),
-            Assert(~(offered & of_it) | record.wide | (asks.done & self._here(self.was_mine))),
-            Assert(~(offered & (of_it | record.wide)) | (self._was_row == base)),
-            Assert(
+            self._assert(~records.record.valid | offered),
+            self._assert(~offered | ~out),
+            self._assert(~ends | ~out | (whose != self._now)),
+            self._assert(~offered | ~record.wide | ~self._here(self.owes)),
+            self._assert(~offered | record.wide | (written & (whose == self._now) & recorded)),
+            self._assert(
+                ~(offered & of_it) | record.wide | (asks.done & self._here(self.was_mine))
+            ),
+            self._assert(~(offered & (of_it | record.wide)) | (self._was_row == base)),
+            self._assert(
                 ~offered
                 | (record.address == (table.word | Mux(record.wide, (self._oldest & mask) << 3, 0)))
             ),
             # What is inside.
-            Assert(~offered | self._here(self._work.ending).at_work),
-            Assert(~offered | (completer == self._now)),
-            Assert(~offered | (recorded == second)),
-            Assert(completion.under_way == out),
-            Assert(~out | ((wide == ~second) & (whose == completer))),
-            Assert(~second | out | (written & (whose == completer))),
+            self._assert(~offered | self._here(self._work.ending).at_work),
+            self._assert(~offered | (completer == self._now)),
+            self._assert(~offered | (recorded == second)),
+            self._assert(completion.under_way == out),
+            self._assert(~out | ((wide == ~second) & (whose == completer))),
+            self._assert(~second | out | (written & (whose == completer))),
         ]
         for queue, recorded in enumerate(self.recorded):
             ending, completes = self._work.ending[queue], completer == queue
             done = self.asked_for[queue].done & self.was_mine[queue]
             of_it = self._first[queue] == self._one
             m.d.comb += [
-                Assert(ending.recorded == (ending.at_work & recorded)),
-                Assert(~self.owes[queue] | ~recorded),
-                Assert(~(out | second) | ~completes | (ending.at_work & recorded)),
-                Assert(~(ending.at_work & recorded) | (completes & (out | second))),
-                Assert(~(second & of_it) | ~completes | done),
-                Assert(~(out & of_it) | ~completes | (follows == (wide & done))),
-                Assert(~out | wide | ~follows),
+                self._assert(ending.recorded == (ending.at_work & recorded)),
+                self._assert(~self.owes[queue] | ~recorded),
+                self._assert(~(out | second) | ~completes | (ending.at_work & recorded)),
+                self._assert(~(ending.at_work & recorded) | (completes & (out | second))),
+                self._assert(~(second & of_it) | ~completes | done),
+                self._assert(~(out & of_it) | ~completes | (follows == (wide & done))),
+                self._assert(~out | wide | ~follows),
             ]
         self.cover(
             m,
@@ -541,23 +667,54 @@ class Tickets(Property):
                 Assume(~table.load[queue] | ~(settings.armed | busy)),
                 Assume(~table.armed[queue] | ~busy),
                 # All that are at work were rung.
-                Assert((count == 0) | (((tail - self._first[queue])[:16] - count)[:16] <= 256)),
-                Assert(head == following),
-                Assert(~self.records[queue] | (ticket == following)),
-                Assert(~comes | was_read | with_bell),
-                Assert(~(work & (ticket_next == one)) | (slot == kept_one[16:])),
-                Assert(~(self.records[queue] & (head == one)) | (upper == kept_one[:16])),
+                self._assert(
+                    (count == 0) | (((tail - self._first[queue])[:16] - count)[:16] <= 256)
+                ),
+                self._assert(head == following),
+                self._assert(~self.records[queue] | (ticket == following)),
+                self._assert(~comes | was_read | with_bell),
+                self._assert(~(work & (ticket_next == one)) | (slot == kept_one[16:])),
+                self._assert(~(self.records[queue] & (head == one)) | (upper == kept_one[:16])),
                 # What is inside.
-                Assert(~work | (entry[16:] == slot)),
+                self._assert(~work | (entry[16:] == slot)),
                 # What is inside.
-                Assert(~looked_up | (self._was_row == slot_row(slot, "control"))),
-                Assert((tail - head)[:16] <= 256),
-                Assert(~is_there | (ones == kept_one)),
-                Assert(there <= most),
-                Assert(~asks | ((odd_group == group) & (there < most))),
-                Assert(~asked | (self.place != 0) | (odd_group != group) | (there < most)),
+                self._assert(~looked_up | (self._was_row == slot_row(slot, "control"))),
+                self._assert((tail - head)[:16] <= 256),
+                self._assert(~is_there | (ones == kept_one)),
+                self._assert(there <= most),
+                self._assert(~asks | ((odd_group == group) & (there < most))),
+                self._assert(~asked | (self.place != 0) | (odd_group != group) | (there < most)),
                 # Up to a read's first entry, no doorbell brings one: what is read was rung before.
-                Assert(~asks | lacks),
-                Assert(~asked | (self.place != 0) | lacks),
-                Assert(~work | (there != 0)),
+                self._assert(~asks | lacks),
+                self._assert(~asked | (self.place != 0) | lacks),
+                self._assert(~work | (there != 0)),
             ]
+
+
+class Copies(Tickets):
+    """Copies of a queue overlap, and begin and fail as a whole: what `tickets` says of channels.
+
+    There it holds for ever, with the rest, which says how inner registers belong together. Here it
+    is alone: bugs that show when copies run beside each other, which is late after reset, are found
+    in a short time.
+    """
+
+    forever = False
+    depth = 8
+    reach = 24
+
+    def _assert(self, condition):
+        return []
+
+    def _state(self, m):
+        super()._state(m)
+        c2h, promised, both = self.block.owners[1].ended, self.promised[1], self.both
+        self.cover(
+            m,
+            both & (self.runs[0] == 2) & (self.runs[1] == 2) & ~promised,
+            # One has ended on H2C alone.
+            both & (self.runs[0] == 1) & (self.runs[1] == 2) & ~promised,
+            promised & (self.runs[1] == 1),
+            # A copy ends well, and the one behind has failed.
+            self.failed[0] & (self.runs[1] == 2) & c2h.valid & ~c2h.payload.last,
+        )
