@@ -59,7 +59,7 @@ def _finds(name: str, bug: Edit) -> tuple[bool, str, Answer]:
         bug.apply(copy)
         program = (
             f"from sim.formal import PROPERTIES, design; prop = PROPERTIES[{name!r}]();"
-            "print(prop.reach); print(design(prop))"
+            "prop.finding = True; print(prop.reach); print(design(prop))"
         )
         reach, _, text = subprocess.run(
             [sys.executable, "-c", program],

@@ -93,6 +93,8 @@ class Property(Elaboratable):
     forever = True
     #: cycles in which all covers must have been reached
     reach = 20
+    #: a bug is looked for: what finds none, and takes long, need not be asserted
+    finding = False
 
     def __init__(self, block: wiring.Component):
         self.block = block

@@ -123,7 +123,11 @@ class Tickets(Property):
 
     def _assert(self, condition):
         """What is said of anything but channels."""
-        return Assert(condition)
+        return Assert(condition, src_loc_at=1)
+
+    def _assert_of_copies(self, condition):
+        """What is said of copies; bugs in that are found by `Copies`."""
+        return [] if self.finding else Assert(condition, src_loc_at=1)
 
     def _before(self, queue):
         """The ticket that ends has no record."""
@@ -377,30 +381,34 @@ class Tickets(Property):
         whole = begun_here[1] | begins_on[1] | start.stop
         m.d.comb += [
             # A copy's halves begin one after the other.
-            Assert(~(begins_on[0] & copies) | ~half),
-            Assert(~(begins_on[1] & copies) | half),
-            Assert(~(copies & ~behind) | (self.runs[1] == 0)),
-            Assert(~copies | ~began | behind),
+            self._assert_of_copies(~(begins_on[0] & copies) | ~half),
+            self._assert_of_copies(~(begins_on[1] & copies) | half),
+            self._assert_of_copies(~(copies & ~behind) | (self.runs[1] == 0)),
+            self._assert_of_copies(~copies | ~began | behind),
             # Behind others, H2C begins when C2H is promised, and C2H is, up to its start.
-            Assert((promises_on[1] | h2c.reserve | c2h.reserve) == c2h.reserve),
-            Assert(c2h.reserve == (begins_on[0] & copies & behind)),
-            Assert(~c2h.reserve | promises_on[1]),
-            Assert(~(between & c2h.started) | self.promised[1]),
-            Assert(~self.promised[1] | between | ~want[1]),
-            Assert(~(begins_on[1] & copies & behind) | self.promised[1]),
-            Assert(~self.promised[0]),
+            self._assert_of_copies((promises_on[1] | h2c.reserve | c2h.reserve) == c2h.reserve),
+            self._assert_of_copies(c2h.reserve == (begins_on[0] & copies & behind)),
+            self._assert_of_copies(~c2h.reserve | promises_on[1]),
+            self._assert_of_copies(~(between & c2h.started) | self.promised[1]),
+            self._assert_of_copies(~self.promised[1] | between | ~want[1]),
+            self._assert_of_copies(~(begins_on[1] & copies & behind) | self.promised[1]),
+            self._assert_of_copies(~self.promised[0]),
             # Either both of them have begun, or none, or all are aborted.
-            Assert(~(of_it & start.begun) | (begun_here[0] & whole)),
-            Assert(~(of_it & start.done & ~start.begun) | ~(begun_here[0] | begun_here[1])),
+            self._assert_of_copies(~(of_it & start.begun) | (begun_here[0] & whole)),
+            self._assert_of_copies(
+                ~(of_it & start.done & ~start.begun) | ~(begun_here[0] | begun_here[1])
+            ),
             # What earlier runs have left is not in the first one, and what runs is not flushed.
-            Assert(~flush | (copies & h2c.granted & c2h.granted)),
-            Assert(~flush | ((self.runs[0] == 0) & (self.runs[1] == 0))),
-            Assert(~(begins_on[0] & copies & ~behind) | flushed),
+            self._assert_of_copies(~flush | (copies & h2c.granted & c2h.granted)),
+            self._assert_of_copies(~flush | ((self.runs[0] == 0) & (self.runs[1] == 0))),
+            self._assert_of_copies(~(begins_on[0] & copies & ~behind) | flushed),
             # What is inside.
-            Assert(~(copies & ~behind & (half | self._starts)) | flushed),
-            Assert(~(copies & ~behind & (half | self._starts) & want[1]) | c2h.granted),
-            Assert(~of_it | (begun_here[0] == (half | began))),
-            Assert(~of_it | (begun_here[1] == (half & began))),
+            self._assert_of_copies(~(copies & ~behind & (half | self._starts)) | flushed),
+            self._assert_of_copies(
+                ~(copies & ~behind & (half | self._starts) & want[1]) | c2h.granted
+            ),
+            self._assert_of_copies(~of_it | (begun_here[0] == (half | began))),
+            self._assert_of_copies(~of_it | (begun_here[1] == (half & began))),
         ]
         runs, disarmed = inside.part("sequencer.runs"), inside.part("sequencer").disarmed
         step = inside.part("sequencer").step
@@ -417,15 +425,19 @@ class Tickets(Property):
                 drops = (end.valid & end.payload.last) | aborts
                 m.d.comb += [
                     # The other half of a copy that failed is aborted, and no copy before.
-                    Assert(~self.past(m, ours & failed[other] & reached) | ~want[one]),
-                    Assert(
+                    self._assert_of_copies(
+                        ~self.past(m, ours & failed[other] & reached) | ~want[one]
+                    ),
+                    self._assert_of_copies(
                         ~self.past(m, ours & want[one] & ~drops & ~(failed[other] & reached))
                         | want[one]
                     ),
                     # A ticket that is said to have ended well is before one that failed.
-                    Assert(~(well[queue] & mask[other] & failed[other]) | ~is_behind),
+                    self._assert_of_copies(
+                        ~(well[queue] & mask[other] & failed[other]) | ~is_behind
+                    ),
                     # What is inside.
-                    Assert(
+                    self._assert_of_copies(
                         ~(mask[other] & failed[other])
                         | (
                             failed_one[other]
@@ -433,7 +445,7 @@ class Tickets(Property):
                         )
                     ),
                 ]
-        m.d.comb += Assert(inside("sequencer.runs.failed") == Cat(failed))
+        m.d.comb += self._assert_of_copies(inside("sequencer.runs.failed") == Cat(failed))
         of = masks, self._phase, self._of("running"), self._of("pair")
         overlaps, receives = self._of("overlaps"), self._of("receives")
         for queue, (mask, phase, running, pair) in enumerate(zip(*of, strict=True)):
@@ -453,8 +465,10 @@ class Tickets(Property):
                 Assert((phase != Phase.GRANT) | (mask == self._channels_of(self.asks[queue]))),
                 Assert((phase != Phase.GRANT) | ~overlaps[queue] | self.asks[queue].overlap),
                 # Those that run are of the same channels; those that overlap all allow it.
-                Assert(~one_runs | (mask == self._channels_of(asked_for))),
-                Assert(~(one_runs & (overlaps[queue] | (running > 1))) | asked_for.overlap),
+                self._assert_of_copies(~one_runs | (mask == self._channels_of(asked_for))),
+                self._assert_of_copies(
+                    ~(one_runs & (overlaps[queue] | (running > 1))) | asked_for.overlap
+                ),
             ]
 
     def _reads(self, m):
@@ -705,6 +719,9 @@ class Copies(Tickets):
 
     def _assert(self, condition):
         return []
+
+    def _assert_of_copies(self, condition):
+        return Assert(condition, src_loc_at=1)
 
     def _state(self, m):
         super()._state(m)
