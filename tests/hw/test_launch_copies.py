@@ -26,35 +26,16 @@ from tests.hw.launch_queue import (
     prepare,
     word,
 )
-from tests.hw.seam_model import descriptors_of, transfer
+from tests.hw.seam_model import finish, start, transfer
 
 WINDOW = regs.STREAM_WINDOW
-
-
-def start_c2h(model, destination: int, size: int):
-    """Begin a run of software's, without waiting for its end."""
-    at = 0x800
-    table = descriptors_of([(WINDOW, destination, size)], model.base + at)
-    model.memory[at : at + table.nbytes] = table.tobytes()
-    sgdma = regs.C2H_SGDMA_BASE
-    model.write(sgdma + regs.SGDMA["descriptor_lo"].offset, model.base + at & 0xFFFF_FFFF)
-    model.write(sgdma + regs.SGDMA["descriptor_hi"].offset, model.base + at >> 32)
-    model.write(regs.C2H_CHANNEL_BASE + regs.CHANNEL["control"].offset, 1)
-
-
-async def idle(ctx, model, channel: int):
-    """Wait for the end of software's run, and clear Run."""
-    for _ in range(200):
-        if not await model.read(ctx, channel + regs.CHANNEL["status"].offset) & regs.Status.BUSY:
-            model.write(channel + regs.CHANNEL["control"].offset, 0)
-            return
-    raise AssertionError("the run does not end")
 
 
 def test_copies_through_the_stream_beside_those_of_software():
     """Neither waits for ever, and bytes that software has left in the pair are not in a copy."""
     rng, model = seeded(), launching(user=PassThrough)
     size = 400
+    taken = [(WINDOW, BASE + DESTINATION, size)]
     queue = LaunchQueue(model, 0, QUEUES[0])
     launched = []
 
@@ -75,13 +56,13 @@ def test_copies_through_the_stream_beside_those_of_software():
             model.memory[SOURCE : SOURCE + size] = data
             model.memory[JOBS_SOURCE : JOBS_SOURCE + size] = jobs
             model.memory[DONE : DONE + 4] = bytes(4)
-            start_c2h(model, BASE + DESTINATION, size) if turn else None
+            channel = start(model, c2h=True, descriptors=taken) if turn else None
             (ticket,) = queue.submit(8)
             await ctx.tick().repeat(rng.randrange(1, 200))
             if turn:
                 # Software's C2H run has the channel already, and waits for the bytes of this one.
                 await run(ctx, False, BASE + SOURCE, WINDOW)
-                await idle(ctx, model, regs.C2H_CHANNEL_BASE)
+                await finish(ctx, model, channel)
                 assert model.memory[DESTINATION : DESTINATION + size] == data
             assert await queue.wait(ctx, ticket) == [LaunchStatus.OK]
             assert model.memory[JOBS_DESTINATION : JOBS_DESTINATION + size] == jobs
@@ -97,6 +78,7 @@ def test_a_copy_of_softwares_keeps_its_bytes_while_its_c2h_run_waits():
     """They come in as soon as a launched copy has sent its own, and the next one could flush."""
     rng, model = seeded(), launching(user=PassThrough)
     size, tickets = 8, 4
+    taken = [(WINDOW, BASE + DESTINATION, size)]
     data = rng.randbytes(size)
     queue = LaunchQueue(model, 0, QUEUES[0])
 
@@ -112,10 +94,10 @@ def test_a_copy_of_softwares_keeps_its_bytes_while_its_c2h_run_waits():
         await transfer(ctx, model, c2h=True, descriptors=[(HOSTS_RAM, BASE + DESTINATION, size)])
         launched = queue.submit(*[8] * tickets)
         await ctx.tick().repeat(rng.randrange(1, 100))
-        start_c2h(model, BASE + DESTINATION, size)
+        channel = start(model, c2h=True, descriptors=taken)
         await transfer(ctx, model, c2h=False, descriptors=[(BASE + SOURCE, WINDOW, size)], pushed=1)
         assert queue.status(launched[-1]) is None, "it came behind all copies"
-        await idle(ctx, model, regs.C2H_CHANNEL_BASE)
+        await finish(ctx, model, channel)
         assert model.memory[DESTINATION : DESTINATION + size] == data
         assert await queue.wait(ctx, *launched) == [LaunchStatus.OK] * tickets
 
@@ -182,6 +164,7 @@ def test_copies_that_overlap_beside_those_of_software():
     rng, model = seeded(), launching(user=PassThrough)
     queue = LaunchQueue(model, 0, QUEUES[0], entries=32)
     size, rounds, copied = 300, 8, []
+    taken = [(WINDOW, BASE + DESTINATION, size)]
 
     async def host(ctx):
         await model.link_up(ctx)
@@ -193,11 +176,11 @@ def test_copies_that_overlap_beside_those_of_software():
             data = rng.randbytes(size)
             model.memory[SOURCE : SOURCE + size] = data
             # C2H's turn may come at any point of the copies; H2C's bytes are for it all the same.
-            start_c2h(model, BASE + DESTINATION, size)
+            channel = start(model, c2h=True, descriptors=taken)
             await ctx.tick().repeat(rng.randrange(1, 60))
             into = [(BASE + SOURCE, WINDOW, size)]
             await transfer(ctx, model, c2h=False, descriptors=into, pushed=1)
-            await idle(ctx, model, regs.C2H_CHANNEL_BASE)
+            await finish(ctx, model, channel)
             assert model.memory[DESTINATION : DESTINATION + size] == data
             more = sum(queue.status(ticket) is not None for ticket in drawn)
             assert {queue.status(ticket) for ticket in drawn[:more]} <= {LaunchStatus.OK}
