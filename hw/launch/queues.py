@@ -138,6 +138,7 @@ class LaunchQueues(wiring.Component):
             tails.ticket.eq(work.here.ticket),
             sequencer.moved.eq(tails.moved),
             sequencer.load.eq(table.load),
+            sequencer.resume.eq(table.resume),
             sequencer.word.eq(table.word),
             sequencer.disarmed.eq(~Cat(settings.armed for settings in table.settings)),
             self.flush.eq(sequencer.flush),

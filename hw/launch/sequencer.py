@@ -75,7 +75,7 @@ class Sequencer(wiring.Component):
         As at `hw.launch.entries.EntryStore`.
     moved : In(queues)
         As at `hw.launch.tails.Tails`.
-    load : In(queues), get, row, word
+    load : In(queues), resume : In(queues), get, row, word
         As at `hw.launch.table.LaunchTable`.
     disarmed : In(queues)
         Queues whose tickets end at once.
@@ -111,7 +111,8 @@ class Sequencer(wiring.Component):
         self._granted = Signal(name="granted")
         #: queues that wait for a channel which another one has
         self._stalled = Signal(queues, name="stalled")
-        #: queues that had nothing to do when they were served, and had no doorbell since
+        #: queues that had nothing to do when they were served; since then they had no doorbell, and
+        #: were not resumed
         self._rest = Signal(queues, name="rest")
         super().__init__(
             {
@@ -131,6 +132,7 @@ class Sequencer(wiring.Component):
                 "lacks": In(1),
                 "moved": In(queues),
                 "load": In(queues),
+                "resume": In(queues),
                 "get": Out(1),
                 "row": Out(ROW_BITS),
                 "word": In(64),
@@ -211,7 +213,7 @@ class Sequencer(wiring.Component):
         for queue, rests in enumerate(self._rest):
             with m.If(now == queue):
                 m.d.sync += rests.eq(self.idle[queue] & ~here.waits)
-            with m.If(self.moved[queue]):
+            with m.If(self.moved[queue] | self.resume[queue]):
                 m.d.sync += rests.eq(0)
         with m.If(self.retired.valid):
             m.d.sync += self.under_way.eq(0)

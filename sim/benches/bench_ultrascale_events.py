@@ -168,12 +168,17 @@ async def begin_much(tb: TB) -> None:
 
 @bench(us=2000)
 async def function_reset(tb: TB):
-    """In the middle of transfers, within a bound; what was read before comes, and is dropped."""
+    """In the middle of transfers, within a bound; what was read before comes, and is dropped.
+
+    A write that the block has taken may go out long after the reset has begun, and others never.
+    """
     tb.host.latency_ns = (500, 1500)
     before = await registers(tb)
-    for late in (False, True):
+    for late in (False, True, False, True):
         await begin_much(tb)
+        tb.device.late_ns = (4000, 4000)
         await tb.function_reset(FLR_CYCLES, late=late)
+        tb.device.late_ns = (0, 0)
         while tb.device.checker.outstanding_tags:
             await Timer(1, "us")
         assert await registers(tb) == before

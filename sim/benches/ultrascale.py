@@ -37,7 +37,8 @@ from .ultrascale_own import FailingMessages, Inta, NonPostedHeaders, Zero
 
 __all__ = ["FLR_CYCLES", "MODELLED", "ultrascale_device"]
 
-#: Cycles of a reset of the function if the block does not give back the numbers of writes.
+#: Cycles of a reset of the function if the block does not give back the numbers of all writes, from
+#: the last that it does.
 FLR_CYCLES = PATIENCE + 300
 
 #: Lanes of a Gen3 link whose rate is that of the streams, by their width.
@@ -106,6 +107,10 @@ class _Judged:
         #: completions pass it. Only then it gives its sequence number back.
         self.late_ns = (0, 0)
         self._dut, self._rng = dut, rng
+        #: whether there is a sequence number, of each port for them
+        self._given_back = [
+            getattr(dut, f"pcie_rq_seq_num_vld{suffix}") for suffix in self.family.sequence_ports
+        ]
         self._down = False
         self.inta = Inta(dut, rng, self._send_inta, self._messages)
         self.non_posted = NonPostedHeaders(dut, rng)
@@ -184,6 +189,7 @@ class _Judged:
     async def function_reset(self, cycles: int, *, late: bool) -> None:
         """A reset of the function, which the core has to end after so many cycles at most.
 
+        They are counted anew when the block gives a number back, as it does with what it has sent.
         The block ends reads before the core says that it is done, or after that if they are `late`.
         """
         capability = self.function.pcie_cap
@@ -194,12 +200,12 @@ class _Judged:
         self._dut.cfg_flr_in_process.value = 1
         if not late:
             self.end_reads(ErrorCode.FLR)
-        for _ in range(cycles):
+        left = cycles
+        while not self._dut.cfg_flr_done.value:
+            if not left:
+                raise TlpError(f"the function is not reset after {cycles} cycles")
             await RisingEdge(self._dut.clk)
-            if self._dut.cfg_flr_done.value:
-                break
-        else:
-            raise TlpError(f"the function is not reset after {cycles} cycles")
+            left = cycles if any(port.value for port in self._given_back) else left - 1
         await ClockCycles(self._dut.clk, self._rng.randint(1, 10))
         assert int(self._dut.cfg_flr_done.value) == 1, "cfg_flr_done, of function 0, until the end"
         self._dut.cfg_flr_in_process.value = 0
@@ -271,14 +277,14 @@ class _Judged:
 
 
 class _UltraScale(_Judged, UltraScalePcieDevice):
-    pass
+    family = ULTRASCALE
 
 
 class _UltraScalePlus(_Judged, UltraScalePlusPcieDevice):
-    pass
+    family = ULTRASCALE_PLUS
 
 
-_MODELS = {ULTRASCALE.name: _UltraScale, ULTRASCALE_PLUS.name: _UltraScalePlus}
+_MODELS = {kind.family.name: kind for kind in (_UltraScale, _UltraScalePlus)}
 #: Those of `hw.pcie.adapters.ADAPTERS` that a model is for.
 MODELLED = tuple(name for name in ADAPTERS if name.rpartition("-")[0] in _MODELS)
 

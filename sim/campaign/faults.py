@@ -173,7 +173,7 @@ def release_pair(rig: Rig, pair: Pair, jobs: list[Job]) -> None:
         return
     failed = [job for job in jobs if job.breaks]
     over = min((job.closed_ns for job in failed), default=0)
-    late = [job for job in jobs if not job.channel.c2h and job.finished and job.started_ns >= over]
+    late = [job for job in jobs if not job.channel.c2h and job.finished and job.asked_ns >= over]
     certain = bool(failed) and not late
     for job in jobs:
         if job.moment:

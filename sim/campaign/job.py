@@ -65,9 +65,10 @@ class Job:
         self._spans: list[Span] = []
         self._word: Buffer | None = None
         self.began = False
-        #: when, in simulated nanoseconds; when Run was written; and when it was to be cleared
+        #: when, in simulated nanoseconds; when it asked for something first; and when Run was to be
+        #: cleared
         self.began_ns = 0
-        self.started_ns = self.closed_ns = 0
+        self.asked_ns = self.closed_ns = 0
         #: how far it was when it was disturbed; empty if it was not
         self.moment = ""
 
@@ -108,7 +109,9 @@ class Job:
         transfers = []
         for piece in self.run.pieces:
             buffer = rig.memory(piece.memory, piece.size, piece.offset)
-            span = rig.scope.allow(buffer.name, buffer.address, piece.size, write=c2h)
+            span = rig.scope.allow(
+                buffer.name, buffer.address, piece.size, write=c2h, heard=self._asks
+            )
             self._parts.append(_Part(piece, buffer, buffer.data, span))
             transfers.append(rig.transfer(piece, buffer, c2h))
         fault = self.run.fault
@@ -122,7 +125,9 @@ class Job:
         size, places = regs.DESCRIPTOR.itemsize, self.chain.blocks
         self.descriptors = [start + size * n for start, count in places for n in range(count)]
         for start, count in places[self.run.pushed :]:
-            self._spans.append(rig.scope.allow("list", start, size * count, write=False))
+            self._spans.append(
+                rig.scope.allow("list", start, size * count, write=False, heard=self._asks)
+            )
         self._spans += [part.span for part in self._parts]
         if self.run.writeback != "off":
             kind = {"host": "high", "gpu": "gpu"}[self.run.writeback]
@@ -138,6 +143,10 @@ class Job:
         """Bus addresses of a descriptor's data."""
         buffer = self._parts[index].buffer
         return range(buffer.address, buffer.address + buffer.size)
+
+    def _asks(self, tlp: Tlp) -> None:
+        """It has begun by now. A launch queue may have had its channel until then."""
+        self.asked_ns = self.asked_ns or self.rig.now_ns()
 
     def _written_back(self, tlp: Tlp) -> None:
         """Data before writeback: what it counts has been written by the card, unless it failed."""
@@ -189,7 +198,6 @@ class Job:
         else:
             await channel.point_at(self.chain)
         await channel.write("control", CONTROL_START | POLL * bool(self._word))
-        self.started_ns = rig.now_ns()
         rig.running.append(channel)
         while run.credits and left:
             await Timer(rig.rng.randrange(1, 2000), "ns")

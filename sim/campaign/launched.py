@@ -27,7 +27,7 @@ from .launches import ram_of
 from .packets import Packets, PacketSlot
 from .plan import EMPTYING, Batch, Episode, Piece, Queue, Run, Slot, TicketFault
 from .rig import Rig
-from .scoreboard import Span
+from .scoreboard import FramePair, Span
 from .slots import LaunchSlot
 from .table import GROUPS
 
@@ -42,8 +42,8 @@ _TICKET_US, _DISARM_US = 4 * RUN_US, 400
 _EARLY_NS = 1500
 #: How often a program looks for its record.
 _LOOKS_NS = 40
-#: So often software looks whether a queue goes on.
-_RESUMES = 20
+#: Bound of a queue that is to go on, in simulated microseconds.
+_RESUME_US = 20
 #: What may abort tickets so that their records say so, by what has ended their queue.
 _MAY_ABORT = {
     "": set(),
@@ -151,10 +151,20 @@ class _Queue:
             slot.expect_moved()
         elif isinstance(slot, PacketSlot):
             slot.packets.end(False)
-        elif slot.plan.kind == "c2h" and slot.plan.number in self._packets:
-            # What has not come of its list may be for the stream.
-            self._packets[slot.plan.number].end(slot.known)
+        elif slot.plan.kind == "c2h":
+            self._run_ended(slot)
         self._beside[ticket] = self._now(slot)
+
+    def _run_ended(self, slot: LaunchSlot) -> None:
+        """A run of C2H was ended, or has failed.
+
+        What has not come of its list may be for the stream: so its pair was flushed.
+        """
+        pair = self._rig.pairs[slot.plan.number]
+        if slot.plan.number in self._packets:
+            self._packets[slot.plan.number].end(slot.known)
+        elif isinstance(pair, FramePair) and not slot.known:
+            pair.unknown = True
 
     def _drained(self, slot: LaunchSlot, status: int) -> None:
         """The record of a ticket of a batch in which some fail."""
@@ -164,6 +174,9 @@ class _Queue:
             lose(self._rig)
         if record == "good" or (record == "failed" and place == "flush"):
             slot.expect_moved()
+        ended = record == "aborted" or (record == "failed" and place in ("list", "head"))
+        if ended and slot.plan.kind == "c2h":
+            self._run_ended(slot)
         self._records.append(record)
 
     def _now(self, slot: LaunchSlot) -> str:
@@ -295,10 +308,11 @@ class _Queue:
         """Have tickets be started again: all of before have ended."""
         self._drain = None
         await self._rig.write(regs.LAUNCH_QUEUE, "resume", 0, channel=self._plan.number)
-        for _ in range(_RESUMES):
+        for _ in range(_RESUME_US):
             state = await self._queue.state()
             if not state["failed"] and not state["status"]:
                 return
+            await Timer(1, "us")
         raise AssertionError(f"queue {self._plan.number} does not go on: {state}")
 
     async def _recover(self, fault: TicketFault) -> None:
@@ -511,6 +525,10 @@ class Launched:
         self._packets = {plan.number: Packets(rig, plan) for plan in episode.sources}
         self.pairs = {slot.number for plan in plans for slot in plan.slots if slot.kind == "copy"}
         self.pairs |= set(self._packets)
+        #: pairs whose C2H channels have tickets
+        self._takers = {
+            slot.number for plan in plans for slot in plan.slots if slot.kind in ("c2h", "packet")
+        }
         self._episode, self._stale = episode, {number for number, _ in episode.stale}
         # A copy needs an even slot and the next one, as does a packet.
         places = iter(rig.rng.sample(range(0, regs.LAUNCH_SLOTS, 2), regs.LAUNCH_SLOTS // 2))
@@ -595,9 +613,10 @@ class Launched:
             packets.stopped = True
             if self._ended_by not in EMPTYING:
                 await packets.finish()
-            if self._ended_by == "bus master off":
-                # A run may have ended so, without a record.
-                packets.pair.unknown = True
+        if self._ended_by == "bus master off":
+            # A run may have ended so, without a record.
+            for pair in (self._rig.pairs[number] for number in self._takers):
+                pair.unknown |= isinstance(pair, FramePair)
         for number in self._stale:
             # No copy has come to its good end.
             self._rig.pairs[number].unknown = True

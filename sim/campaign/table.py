@@ -283,6 +283,12 @@ GROUPS = (
         "ended ticket",
         {"by": ENDS, "kind": KINDS, "record": ("none", "good", "aborted")},
         (("by", "kind"), ("kind", "record")),
+        (
+            Exclusion(
+                "no core behind an UltraScale block has a source here",
+                {"by": (FUNCTION_RESET,), "kind": ("packet",)},
+            ),
+        ),
     ),
     # One for each batch of which a ticket has failed, after memory was checked; and software has
     # resumed at once, or when the next batch had been flushed, too.

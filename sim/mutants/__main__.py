@@ -20,8 +20,10 @@ from ..copies import private_copy
 from .run import run_tests
 from .table import MUTANTS, Mutant
 
-__all__ = ["attempt", "main"]
+__all__ = ["APART", "attempt", "main"]
 
+#: Folders that no test of a mutant depends on.
+APART = {"campaign", "formal", "mutants"}
 KEPT = ROOT / "build" / "mutants.json"
 
 
@@ -30,7 +32,7 @@ def _digest(checkout: Path, *parts: str) -> str:
     digest = hashlib.sha256("\0".join(parts).encode())
     folders = ("hw", "host/peerdma", "sim", "tests/hw", "tests/sim")
     for path in sorted(path for folder in folders for path in (checkout / folder).rglob("*.py")):
-        if path.parent.name != "mutants":
+        if path.parent.name not in APART:
             digest.update(path.read_bytes())
     return digest.hexdigest()[:24]
 

@@ -365,6 +365,13 @@ ROWS = [
     ),
     # Errors
     (
+        "a queue is not resumed while another one waits for an entry",
+        "launch/sequencer.py",
+        "m.If(self.moved[queue] | self.resume[queue]):",
+        "m.If(self.moved[queue]):",
+        "launch/test_queues.py::test_a_queue_is_resumed_while_another_one_waits_for_an_entry",
+    ),
+    (
         "tickets behind one that failed are started",
         "launch/sequencer.py",
         "with m.If(known.failed | ~mine | ~exists):",

@@ -440,6 +440,32 @@ def test_errors_drain_and_the_first_one_stays():
     world.run(bench)
 
 
+def test_a_queue_is_resumed_while_another_one_waits_for_an_entry():
+    """However long that takes: software looks whether the queue goes on."""
+    world = World(seeded())
+
+    async def bench(ctx):
+        await slots(world, ctx)
+        for queue in range(2):
+            await world.arm(ctx, queue)
+        # The slot is another queue's.
+        tickets = world.submit(1, 0)
+        await world.ring(ctx, 1)
+        await world.served(ctx, 1, tickets, LaunchStatus.SLOT)
+        world.delays[RINGS[0]] = 1000
+        late = world.submit(0, 0)
+        await world.ring(ctx, 0)
+        await ctx.tick().repeat(100)
+        await world.register(ctx, regs.LAUNCH_QUEUE, 1, "resume", 0)
+        await ctx.tick().repeat(4)
+        state = await world.state(ctx, 1)
+        assert (state["failed"], state["status"]) == (0, OK)
+        assert not world.records[0], "the entry came too soon"
+        await world.served(ctx, 0, late)
+
+    world.run(bench)
+
+
 @pytest.mark.parametrize("held", [0, 1])
 def test_a_copy_gives_back_the_channel_that_somebody_else_needs(held):
     """It has one of the pair for some cycles only, and stays in line for the other one."""

@@ -39,6 +39,8 @@ from sim.campaign.drain import Drain
 from sim.campaign.draw import draw
 from sim.campaign.execute import SEEDS, Campaign, NoWorkers, cluster, run
 from sim.campaign.faults import release_pair
+from sim.campaign.job import Job
+from sim.campaign.launched import _Queue
 from sim.campaign.launches import ram_of
 from sim.campaign.monitor import Read
 from sim.campaign.packets import Packets
@@ -50,6 +52,7 @@ from sim.campaign.plan import (
     Piece,
     Plan,
     Queue,
+    Run,
     Slot,
     Source,
     TicketFault,
@@ -691,7 +694,7 @@ def test_plans_leave_the_h2c_side_of_sources_alone():
 
 def ended(way: str, **differs) -> SimpleNamespace:
     """A job of a pair that ended by an error, as far as what it leaves there is concerned."""
-    job = SimpleNamespace(finished=False, breaks=True, moment="", started_ns=10, closed_ns=20)
+    job = SimpleNamespace(finished=False, breaks=True, moment="", asked_ns=10, closed_ns=20)
     job.channel = SimpleNamespace(c2h=way == "c2h")
     vars(job).update(differs)
     return job
@@ -711,7 +714,7 @@ GOOD = {"finished": True, "breaks": False}
         ([ended("c2h", breaks=False), ended("h2c")], True),
         # H2C came to its good end: begun before software had seen the failure, or behind it.
         ([ended("c2h"), ended("h2c", **GOOD)], True),
-        ([ended("c2h"), ended("h2c", **GOOD, started_ns=20)], False),
+        ([ended("c2h"), ended("h2c", **GOOD, asked_ns=20)], False),
         ([ended("h2c", **GOOD), ended("c2h", **GOOD)], False),
     ],
 )
@@ -721,6 +724,40 @@ def test_what_a_pair_holds_after_an_end(jobs, known):
     release_pair(SimpleNamespace(seen=Coverage(GROUPS)), pair, jobs)
     assert pair.unknown != known
     assert pair.left == (0 if known else 4)
+
+
+def test_a_run_has_begun_when_it_asks_for_something():
+    """Not with Run: until then a launch queue may have had its channel."""
+    memory = SimpleNamespace(name="memory", address=0x1000, size=8, data=bytes(8))
+    rig = SimpleNamespace(scope=Scope(), memory=lambda *_: memory, transfer=lambda *_: None)
+    rig.pairs = [Pair()]
+    rig.chain = lambda *_, **__: SimpleNamespace(blocks=[(0x2000, 1)])
+    planned = Run((Piece(8, "low", 0, None),), (1,), False, False, "status", "off", False, 0)
+    job = Job(rig, SimpleNamespace(c2h=False, number=0), planned, None)
+    job.prepare()
+    assert not job.asked_ns
+    for now, at, size in ((70, 0x2000, 32), (90, 0x1000, 8)):
+        rig.now_ns = lambda now=now: now
+        rig.scope.listen("up", request(TlpType.MEM_READ, at, size))
+    assert job.asked_ns == 70
+
+
+@pytest.mark.parametrize(
+    ("pair", "known", "unknown"),
+    [
+        (FramePair(), True, False),
+        (FramePair(), False, True),
+        (FramePair(), None, True),
+        # Others hold nothing then.
+        (Pair(), False, False),
+    ],
+)
+def test_a_ticket_that_was_ended_makes_its_source_begin_anew(pair, known, unknown):
+    """Of a source that no ticket takes packets of."""
+    queue = SimpleNamespace(_rig=SimpleNamespace(pairs=[pair]), _packets={})
+    slot = SimpleNamespace(plan=SimpleNamespace(number=0), known=known)
+    _Queue._run_ended(queue, slot)
+    assert pair.unknown == unknown
 
 
 def test_a_source_holds_nothing_of_h2c():

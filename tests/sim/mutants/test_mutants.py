@@ -11,7 +11,7 @@ import pytest
 from sim.benches.runner import discover
 from sim.compile.tools import ROOT
 from sim.mutants import MUTANTS, Mutant
-from sim.mutants.__main__ import attempt, main
+from sim.mutants.__main__ import APART, attempt, main
 
 
 def test_each_names_tests_that_exist():
@@ -28,6 +28,17 @@ def test_each_names_tests_that_exist():
             if not known:
                 missing.append(f"{mutant.name}: {test}")
     assert not missing, "\n".join(missing)
+
+
+def test_results_are_kept_while_only_other_things_change():
+    files = {test.partition("::")[0] for mutant in MUTANTS for test in mutant.tests}
+    found = [
+        (file, folder)
+        for file in sorted(files)
+        for folder in APART
+        if re.search(rf"\bsim[./]{folder}\b", file + (ROOT / file).read_text())
+    ]
+    assert not found
 
 
 def test_names_are_their_own():
