@@ -222,7 +222,9 @@ def test_a_plan_whose_pin_is_closed_fails_and_errors_drain(board, gpu, copies):
     first = board.prepare(np.zeros(5000, "u1"), np.zeros(5000, "u1"))
     with board.pin(gpu.surface(4096)) as pinned, board.pin(gpu.surface(4096)) as there:
         closing = board.prepare(pinned, there)
-        with board.queue([first, closing, *copies.plans], depth=32) as queue:
+        # It reads what `closing` writes, which so does not begin before the copy ahead is done.
+        reads = board.prepare(there, gpu.surface(4096))
+        with board.queue([first, closing, *copies.plans, reads], depth=32) as queue:
             queue.wait(queue.submit(1))
             with board._lock:
                 tickets = [queue.submit(index) for index in (0, 1, 2, 1, 2)]

@@ -17,7 +17,7 @@ from tests.host.programs import HOST, ROOT, run
 from tests.hw.stream.bfloat16 import bfloat16
 
 #: Seconds that the library gives a transfer, and a plan that is to end.
-PATIENCE = 1.0
+PATIENCE = 2.0
 #: What is looked at of a slot's control.
 KINDS = ("c2h", "pair", "flush", "overlap")
 
