@@ -16,7 +16,7 @@ from .plan import Engine, Episode, PlantedFault
 from .rig import Rig
 from .scoreboard import FramePair, Pair
 
-__all__ = ["READS", "arrival", "lose", "play", "release_pair", "stop"]
+__all__ = ["ARRIVES_US", "READS", "arrival", "lose", "play", "release_pair", "stop"]
 
 #: How a completer brings a kind of fault about, what is captured, and the status bit's name
 #: beside the one that stands for all of its field.
@@ -34,7 +34,7 @@ READS = {
 #: How long a copy goes on on its other side when one has failed.
 _GOES_ON_US = 3
 #: In which time what is on its way has come.
-_ARRIVES_US = 4
+ARRIVES_US = 4
 
 
 def _expected(fault: PlantedFault, c2h: bool) -> tuple[Status, ErrorKind]:
@@ -187,4 +187,4 @@ def release_pair(rig: Rig, pair: Pair, jobs: list[Job]) -> None:
 
 def arrival() -> Timer:
     """Until what is on its way has come."""
-    return Timer(_ARRIVES_US, "us")
+    return Timer(ARRIVES_US, "us")

@@ -15,6 +15,7 @@ from peerdma.regs import LaunchStatus
 from sim.benches.launch_queue import fill
 from sim.benches.memory import Buffer, Chain
 
+from .faults import ARRIVES_US
 from .plan import Piece, Slot, TicketFault
 from .rig import Rig
 from .scoreboard import Span, check_either
@@ -333,6 +334,9 @@ class LaunchSlot:
             return
         for _ in range(_DONE_US * 10):
             if self.done == self.words and self._word.data == (_DONE if self.words else _NOT_DONE):
+                if self.words > 1:
+                    # Memory has what an earlier one wrote: the last one may be on its way still.
+                    await pause(1000 * ARRIVES_US)
                 return
             await pause(100)
         raise AssertionError(f"{self.done} done words of {self!r} in {_DONE_US} us")

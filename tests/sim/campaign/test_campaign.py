@@ -38,7 +38,7 @@ from sim.campaign.coverage import Coverage, Exclusion, Group, band
 from sim.campaign.drain import Drain
 from sim.campaign.draw import draw
 from sim.campaign.execute import SEEDS, Campaign, NoWorkers, cluster, run
-from sim.campaign.faults import release_pair
+from sim.campaign.faults import ARRIVES_US, release_pair
 from sim.campaign.job import Job
 from sim.campaign.launched import _Queue
 from sim.campaign.launches import ram_of
@@ -676,6 +676,27 @@ def test_what_shows_of_a_list(descriptors, overlap, reads, written, known):
     slot.recorded = 3
     slot.writes[-1].span.left -= written
     assert slot.known is known
+
+
+@pytest.mark.parametrize(("tickets", "waited_us"), [(1, 0), (2, ARRIVES_US)])
+def test_the_last_done_word_of_a_batch_has_come_before_the_next_batch(tickets, waited_us):
+    """Though memory has the same word already, of a ticket before."""
+    word, waited = SimpleNamespace(address=0), []
+    rig = SimpleNamespace(rng=random.Random(1), memory=lambda *_: word, scope=Scope())
+    slot = LaunchSlot(rig, Slot("c2h", 0, (), (), False, False, "host", False), 0)
+    slot.begin(tickets)
+    slot.recorded = tickets
+    written = SimpleNamespace(get_data=lambda: (1).to_bytes(4, "little"))
+    for _ in range(tickets):
+        slot._done(written)
+    word.data = written.get_data()
+
+    async def pause(ns):
+        waited.append(ns)
+
+    with pytest.raises(StopIteration):
+        slot.expect_done(pause).send(None)
+    assert sum(waited) == 1000 * waited_us
 
 
 def test_plans_leave_the_h2c_side_of_sources_alone():
